@@ -1,0 +1,18 @@
+"""Waveform (B, C, N) to codes (B, K, T) and back: EnCodec of any size, pretrained or one's own."""
+
+from audiolm.codec.base import Codec
+from audiolm.codec.encodec_codec import EncodecCodec
+from audiolm.codec.load import load_codec, load_local, load_pretrained
+from audiolm.codec.local import save_local
+from audiolm.codec.settings import build_model, check_settings
+
+__all__ = [
+    "Codec",
+    "EncodecCodec",
+    "build_model",
+    "check_settings",
+    "load_codec",
+    "load_local",
+    "load_pretrained",
+    "save_local",
+]

@@ -1,0 +1,115 @@
+"""An EnCodec of one's own on disk: `NAME.safetensors` (weights) beside `NAME.json` (settings)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from audiolm.codec.settings import build_model, check_settings
+from audiolm.codec.weights import compute_fingerprint, inference_weights
+
+WEIGHTS, SETTINGS = ".safetensors", ".json"
+
+
+def save_local(settings: Mapping[str, Any], weights: Mapping[str, Tensor], path: Path) -> Path:
+    """Write the pair `path`.safetensors and `path`.json; return the path of the weights.
+
+    Args:
+        settings: see `audiolm.codec.settings`.
+        weights: an `encodec.EncodecModel`'s state dict with its weight normalisation; buffers that
+            only training uses are left out.
+        path: folder and stem. The folder is made; a pair that is there is replaced.
+
+    Raises:
+        ValueError: settings or weights are wrong.
+        OSError: the folder cannot be written.
+    """
+    settings = check_settings(settings)
+    weights = inference_weights(weights, build_model(settings))
+    fingerprint = compute_fingerprint(settings, weights)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Each file appears whole, but a kill can fall between the two: the fingerprint then tells.
+    temporary = path.parent / f".{path.name}{WEIGHTS}.{os.getpid()}.tmp"
+    try:
+        safetensors.torch.save_file(weights, temporary, metadata={"fingerprint": fingerprint})
+        os.replace(temporary, _with(path, WEIGHTS))
+        temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        os.replace(temporary, _with(path, SETTINGS))
+    finally:
+        temporary.unlink(missing_ok=True)
+    return _with(path, WEIGHTS)
+
+
+class Pair(NamedTuple):
+    """What the two files of a codec hold."""
+
+    stem: Path
+    settings: dict[str, Any]
+    weights: dict[str, Tensor]
+    fingerprint: str | None  # of the codec when it was saved, if that was by `save_local`
+
+
+def read_pair(path: str | Path) -> Pair:
+    """Read settings and weights, which are not checked yet.
+
+    Args:
+        path: the .safetensors file, the .json file, both without ending, or a folder with one pair.
+
+    Raises:
+        FileNotFoundError: there is no pair.
+        ValueError: one of the two cannot be read, or there are more pairs than one; one line.
+    """
+    stem = _find_pair(Path(path))
+    weights_file, settings_file = _with(stem, WEIGHTS), _with(stem, SETTINGS)
+    try:
+        settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{settings_file}: not JSON ({error}); write it again") from error
+    if not isinstance(settings, dict):
+        raise ValueError(
+            f"{settings_file}: holds {type(settings).__name__}, not the codec's settings"
+        )
+    try:
+        with safe_open(weights_file, framework="pt") as file:
+            metadata = file.metadata() or {}
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{weights_file}: not a whole safetensors file ({error}); copy it again"
+        ) from error
+    return Pair(stem, settings, weights, metadata.get("fingerprint"))
+
+
+def find_pairs(folder: Path) -> list[Path]:
+    """Paths without ending of the pairs in `folder`, sorted."""
+    stems = (p.with_suffix("") for p in sorted(folder.glob(f"*{WEIGHTS}")) if p.is_file())
+    return [stem for stem in stems if _with(stem, SETTINGS).is_file()]
+
+
+def _find_pair(path: Path) -> Path:
+    if path.is_dir():
+        pairs = find_pairs(path)
+        if len(pairs) > 1:
+            names = ", ".join(p.name for p in pairs)
+            raise ValueError(f"{path}: holds several codecs ({names}); name one of them")
+        if not pairs:
+            raise FileNotFoundError(f"{path}: holds no codec (NAME{WEIGHTS} with NAME{SETTINGS})")
+        return pairs[0]
+    stem = path.with_suffix("") if path.suffix in (WEIGHTS, SETTINGS) else path
+    for file in (_with(stem, WEIGHTS), _with(stem, SETTINGS)):
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file}: no such file; a codec is a pair NAME{WEIGHTS} and NAME{SETTINGS}"
+            )
+    return stem
+
+
+def _with(stem: Path, ending: str) -> Path:
+    return stem.with_name(stem.name + ending)
