@@ -1,0 +1,122 @@
+"""Who is held out, and that it stays so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audiolm.tokens import cut_spans, split_clips
+from audiolm.tokens.splits import spans_of
+
+
+def ids(store, spans) -> set[str]:
+    return {store.record(int(clip))["id"] for clip in spans["clip"]}
+
+
+def test_parts_share_nothing_and_miss_nothing(make_store, random_clips):
+    store = make_store(random_clips(range(1, 401)))
+    train, valid = split_clips(store, 0.2)
+    assert sorted([*train["clip"], *valid["clip"]]) == list(range(400))
+    assert 50 < len(valid) < 110
+    for spans in (train, valid):
+        assert (spans["start"] == 0).all()
+        assert np.array_equal(spans["frames"], store.frames[spans["clip"]])
+
+
+def test_the_split_is_the_same_everywhere(make_store, random_clips):
+    """A change of the hash would move clips between the parts of stores that exist."""
+    store = make_store(random_clips([2] * 40))
+    assert split_clips(store, 0.2)[1]["clip"].tolist() == [7, 15, 16, 17, 18, 33]
+
+
+def test_a_clip_keeps_its_place_when_files_are_added(make_store, random_clips):
+    clips = random_clips([2] * 300)
+    some = {name: clips[name] for name in list(clips)[::3]}
+    few, many = make_store(some), make_store(clips)
+    for fraction in (0.05, 0.5):
+        (train, valid), (more_train, more_valid) = (
+            split_clips(few, fraction),
+            split_clips(many, fraction),
+        )
+        assert ids(few, valid) <= ids(many, more_valid)
+        assert ids(few, train) <= ids(many, more_train)
+        assert ids(few, valid) == ids(many, more_valid) & set(some)
+
+
+def test_a_larger_fraction_holds_out_more_of_the_same(make_store, random_clips):
+    store = make_store(random_clips([2] * 200))
+    small, large = (set(split_clips(store, f)[1]["clip"]) for f in (0.1, 0.3))
+    assert small < large
+
+
+def test_named_splits_go_before_the_hash(make_store, random_clips):
+    clips = random_clips([2] * 90)
+    names = list(clips)
+    splits = dict.fromkeys(names[:30], "valid") | dict.fromkeys(names[30:60], "train")
+    splits |= dict.fromkeys(names[60:65], "test")
+    store = make_store(clips, splits)
+    train, valid = (ids(store, spans) for spans in split_clips(store, 0.5))
+    assert set(names[:30]) < valid and set(names[30:60]) < train
+    assert not set(names[60:65]) & (train | valid)
+    assert train | valid == set(names) - set(names[60:65])
+    train, valid = (ids(store, spans) for spans in split_clips(store, 0.0))
+    assert valid == set(names[:30])
+
+
+def test_small_collections_always_hold_something_out_and_train_on_something(
+    make_store, random_clips
+):
+    for count in (2, 3, 5):
+        store = make_store(random_clips([4] * count))
+        hashes = store.index["id_hash"]
+        train, valid = split_clips(store, 1e-9)
+        assert valid["clip"].tolist() == [int(np.argmin(hashes))] and len(train) == count - 1
+        train, valid = split_clips(store, 1 - 1e-9)
+        assert train["clip"].tolist() == [int(np.argmax(hashes))] and len(valid) == count - 1
+        assert len(split_clips(store, 0.0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("frames", "fraction", "held_out"), [(100, 0.1, 10), (2, 0.01, 1), (2, 0.99, 1), (10, 0.97, 9)]
+)
+def test_of_a_single_clip_the_end_is_held_out(make_store, random_clips, frames, fraction, held_out):
+    train, valid = split_clips(make_store(random_clips([frames])), fraction)
+    assert train.tolist() == [(0, 0, frames - held_out)]
+    assert valid.tolist() == [(0, frames - held_out, held_out)]
+
+
+def test_one_clip_beside_named_ones(make_store, random_clips):
+    clips = random_clips([4, 4])
+    for name, part in (("train", 1), ("valid", 0)):
+        store = make_store(clips, {"000000.wav": name})
+        for fraction in (1e-9, 0.5, 1 - 1e-9):
+            spans = split_clips(store, fraction)[part]
+            assert spans["clip"].tolist() == [1] and spans["frames"].tolist() == [4]
+
+
+def test_what_cannot_be_split(make_store, random_clips):
+    clips = random_clips([4, 4])
+    for fraction in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match="valid_fraction"):
+            split_clips(make_store(clips), fraction)
+    with pytest.raises(ValueError, match="single clip of 1 frame"):
+        split_clips(make_store(random_clips([1])), 0.1)
+    for name, why in (("train", "nothing held out"), ("valid", "nothing to train on")):
+        with pytest.raises(ValueError, match=why):
+            split_clips(make_store(clips, dict.fromkeys(clips, name)), 0.1)
+    everything = split_clips(make_store(clips, dict.fromkeys(clips, "train")), 0.0)
+    assert [len(part) for part in everything] == [2, 0]
+
+
+def test_cut_spans():
+    spans = spans_of([3, 5, 9], [10, 0, 2], [7, 1, 6])
+    assert cut_spans(spans, 3).tolist() == [
+        (3, 10, 3),
+        (3, 13, 3),
+        (3, 16, 1),
+        (5, 0, 1),
+        (9, 2, 3),
+        (9, 5, 3),
+    ]
+    assert cut_spans(spans, 100).tolist() == spans.tolist()
+    assert len(cut_spans(spans[:0], 3)) == 0
