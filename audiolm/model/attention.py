@@ -1,0 +1,245 @@
+"""Causal multi-head self-attention from scratch, in the order one learns it.
+
+1. `scaled_dot_product_attention`: queries look at keys and average values.
+2. `SingleHeadAttention`: the three projections that make queries, keys and values.
+3. `MultiHeadAttention`: many heads side by side in one projection (non-causal, for encoders).
+4. `CausalSelfAttention`: the same with a mask over the future and a key/value cache. Every block
+   of the language model uses this class.
+
+Letters: B batch, S sequence steps (of queries), L steps of keys, D model width, H heads,
+E head width (D = H * E).
+
+Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from audiolm.model.cache import KeyValueCache
+from audiolm.model.positions import RotaryPositions
+
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, nn.Dropout | None], Tensor]
+
+
+def scaled_dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: nn.Dropout | None = None,
+) -> Tensor:
+    """softmax(q k^T / sqrt(E)) v, written out.
+
+    Args:
+        q: queries (..., S, E).
+        k: keys (..., L, E).
+        v: values (..., L, E).
+        mask: boolean, broadcast to (..., S, L); True hides a key from a query. No row may be
+            hidden whole: its softmax would be 0 / 0.
+        dropout: applied to the attention weights.
+
+    Returns:
+        (..., S, E).
+
+    Source: Vaswani et al. 2017, equation 1.
+    """
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (..., S, L)
+    if mask is not None:
+        # exp(-inf) is exactly 0: a hidden step has no influence and no gradient, not a small one.
+        scores = scores.masked_fill(mask, float("-inf"))
+    weights = scores.softmax(dim=-1)
+    if dropout is not None:
+        weights = dropout(weights)
+    return weights @ v
+
+
+def fused_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: nn.Dropout | None = None,
+) -> Tensor:
+    """The same result as `scaled_dot_product_attention` by torch's fused kernel.
+
+    Arguments and result as there. The scores are never stored whole, which saves memory that
+    grows with S * L; on a GPU it is also faster.
+
+    Source: Dao et al. 2022, "FlashAttention".
+    """
+    dropout_p = dropout.p if dropout is not None and dropout.training else 0.0
+    # torch's boolean mask has the opposite sense: True is where a query may look.
+    allowed = None if mask is None else ~mask
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout_p)
+
+
+KERNELS: dict[str, Kernel] = {
+    "from_scratch": scaled_dot_product_attention,
+    "fused": fused_attention,
+}
+
+
+class SingleHeadAttention(nn.Module):
+    """One head: three projections and `scaled_dot_product_attention`.
+
+    Args:
+        embed_dim: D, width of the input.
+        head_dim: E, width of the head and of the output.
+        bias: whether the projections have a bias.
+    """
+
+    def __init__(self, embed_dim: int, head_dim: int, bias: bool = False) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(embed_dim, head_dim, bias=bias)
+        self.k_proj = nn.Linear(embed_dim, head_dim, bias=bias)
+        self.v_proj = nn.Linear(embed_dim, head_dim, bias=bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, S, D) -> (B, S, E); `mask` as in `scaled_dot_product_attention`."""
+        return scaled_dot_product_attention(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask)
+
+
+class MultiHeadAttention(nn.Module):
+    """H heads side by side: each sees its own E = D / H wide projection of the input.
+
+    One linear layer makes q, k and v of all heads. Its 3 * D outputs are ordered by head: the
+    rows of head h are h * 3E ... (h + 1) * 3E, and hold its q, its k and its v in turn.
+
+    This non-causal form serves encoders: every step sees every other one.
+
+    Args:
+        embed_dim: D, width of input and output.
+        num_heads: H; must divide `embed_dim`.
+        bias: whether both projections have a bias.
+        dropout: probability, for the attention weights and for the output.
+        kernel: "from_scratch" or "fused"; the same result on the same weights.
+        rotary: turns queries and keys by their position; None leaves positions to the caller.
+
+    Raises:
+        ValueError: when `num_heads` does not divide `embed_dim`, or for an unknown kernel.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        bias: bool = False,
+        dropout: float = 0.1,
+        *,
+        kernel: str = "from_scratch",
+        rotary: RotaryPositions | None = None,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads != 0:
+            raise ValueError(
+                f"embed_dim={embed_dim} cannot be divided among num_heads={num_heads}; "
+                f"choose a width that is a multiple of the heads"
+            )
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel={kernel!r} is unknown; choose one of {sorted(KERNELS)}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.qkv_proj = nn.Linear(embed_dim, 3 * embed_dim, bias=bias)
+        self.o_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.attn_dropout = nn.Dropout(dropout)
+        self.resid_dropout = nn.Dropout(dropout)
+        self.kernel: Kernel = KERNELS[kernel]
+        self.rotary = rotary
+
+    def split_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, S, D) -> q, k, v, each (B, H, S, E)."""
+        batch, steps, _ = x.shape
+        qkv = self.qkv_proj(x).view(batch, steps, self.num_heads, 3 * self.head_dim)
+        q, k, v = qkv.transpose(1, 2).chunk(3, dim=-1)
+        return q, k, v
+
+    def join_heads(self, heads: Tensor) -> Tensor:
+        """(B, H, S, E) -> (B, S, D), mixed by the output projection."""
+        batch, _, steps, _ = heads.shape
+        joined = heads.transpose(1, 2).reshape(batch, steps, self.embed_dim)
+        return self.resid_dropout(self.o_proj(joined))  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, S, D) -> (B, S, D); `mask` (boolean, broadcast to (B, H, S, S)) hides keys."""
+        q, k, v = self.split_heads(x)
+        if self.rotary is not None:
+            q, k = self.rotary(q), self.rotary(k)
+        return self.join_heads(self.kernel(q, k, v, mask, self.attn_dropout))
+
+
+class CausalSelfAttention(MultiHeadAttention):
+    """Multi-head attention in which no step sees a later one.
+
+    Args:
+        embed_dim: D, width of input and output.
+        num_heads: H; must divide `embed_dim`.
+        max_seq_len: the longest sequence, in steps; the causal mask is made for it once.
+        bias: whether both projections have a bias.
+        dropout: probability, for the attention weights and for the output.
+        kernel: "from_scratch" or "fused".
+        rotary: turns queries and keys by their position.
+
+    Raises:
+        ValueError: when `num_heads` does not divide `embed_dim`, or for an unknown kernel.
+    """
+
+    causal_mask: Tensor
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        max_seq_len: int,
+        bias: bool = False,
+        dropout: float = 0.1,
+        *,
+        kernel: str = "from_scratch",
+        rotary: RotaryPositions | None = None,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, bias, dropout, kernel=kernel, rotary=rotary)
+        self.max_seq_len = max_seq_len
+        future = torch.ones(max_seq_len, max_seq_len, dtype=torch.bool).triu(diagonal=1)
+        # Not persistent: it follows from max_seq_len, and would be the largest tensor in a file.
+        self.register_buffer("causal_mask", future, persistent=False)
+        self.register_load_state_dict_pre_hook(_drop_causal_mask)  # type: ignore[no-untyped-call]
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """(B, S, D) -> (B, S, D).
+
+        With a `cache`, `x` continues the steps already in it: it is appended, and sees them.
+
+        Raises:
+            ValueError: when the sequence, with what the cache holds, exceeds `max_seq_len`.
+        """
+        steps = x.shape[1]
+        past = 0 if cache is None else cache.length
+        total = past + steps
+        if total > self.max_seq_len:
+            raise ValueError(
+                f"a sequence of {total} steps exceeds max_seq_len={self.max_seq_len}; "
+                f"shorten it, or build the model for longer ones"
+            )
+        q, k, v = self.split_heads(x)
+        if self.rotary is not None:
+            q, k = self.rotary(q, past), self.rotary(k, past)
+        if cache is not None:
+            k, v = cache.update(k, v)
+        # One query sees every key there is, so it needs no mask.
+        mask = None if steps == 1 else self.causal_mask[past:total, :total]
+        return self.join_heads(self.kernel(q, k, v, mask, self.attn_dropout))
+
+
+def _drop_causal_mask(
+    module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: object
+) -> None:
+    """Accept state dicts of modules that store the mask; ours is made, not loaded."""
+    state_dict.pop(prefix + "causal_mask", None)

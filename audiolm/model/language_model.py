@@ -1,0 +1,136 @@
+"""The autoregressive language model over audio tokens.
+
+Letters: B batch, K codebooks, S sequence steps, V codes in a codebook, D model width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from audiolm.model.cache import KeyValueCache
+from audiolm.model.transformer import Transformer
+
+
+class AudioLM(nn.Module):
+    """Predicts the K codes of each step from the steps before it.
+
+    K embeddings of a step are summed, a Transformer reads the sums, and K heads give logits. The
+    embeddings share one table and the heads one matrix, in which codebook k has its own rows.
+
+    Args:
+        num_codebooks: K.
+        codebook_size: V; id V is the special one of empty cells (see `patterns`).
+        max_seq_len: the longest sequence in steps.
+        embed_dim: D.
+        num_layers: Transformer blocks.
+        num_heads: attention heads; must divide `embed_dim`.
+        feedforward_dim: hidden width of the feed-forward; None takes 8/3 D.
+        dropout: probability, on the summed embeddings and inside the blocks.
+        positions: "rotary", "sinusoidal" or "learned".
+        kernel: attention's kernel, "from_scratch" or "fused".
+
+    Raises:
+        ValueError: for heads that do not divide the width, unknown positions or kernel.
+    """
+
+    offsets: Tensor
+
+    def __init__(
+        self,
+        num_codebooks: int,
+        codebook_size: int,
+        max_seq_len: int,
+        embed_dim: int,
+        num_layers: int,
+        num_heads: int,
+        feedforward_dim: int | None = None,
+        dropout: float = 0.0,
+        positions: str = "rotary",
+        kernel: str = "from_scratch",
+    ) -> None:
+        super().__init__()
+        self.num_codebooks = num_codebooks
+        self.codebook_size = codebook_size
+        self.max_seq_len = max_seq_len
+        self.special = codebook_size
+        rows = codebook_size + 1  # the codes and the special id
+        self.embedding = nn.Embedding(num_codebooks * rows, embed_dim)
+        self.register_buffer(
+            "offsets", torch.arange(num_codebooks)[:, None] * rows, persistent=False
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.transformer = Transformer(
+            embed_dim,
+            num_layers,
+            num_heads,
+            max_seq_len,
+            feedforward_dim=feedforward_dim,
+            dropout=dropout,
+            positions=positions,
+            kernel=kernel,
+        )
+        self.heads = nn.Linear(embed_dim, num_codebooks * codebook_size, bias=False)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        # The last norm hands on vectors of length sqrt(D): logits of deviation 0.2 start the loss
+        # at ln V + 0.02 nats for every width.
+        nn.init.normal_(self.heads.weight, std=0.2 / math.sqrt(embed_dim))
+
+    def forward(self, steps: Tensor) -> Tensor:
+        """Logits for the codes in `steps`, each from the steps before it.
+
+        Args:
+            steps: (B, K, S) ids as `patterns.interleave` lays them out.
+
+        Returns:
+            (B, K, S, V): [:, k, s] predicts [:, k, s] of `steps`, having seen steps 0 ... s - 1.
+
+        Raises:
+            ValueError: when S exceeds `max_seq_len`.
+        """
+        return self.extend(shift_right(steps, self.special))
+
+    def extend(self, inputs: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
+        """Logits for what follows each of the inputs.
+
+        Args:
+            inputs: (B, K, S) ids; the first input of a sequence is the special one.
+            caches: one a block, holding the inputs before these; they are appended to.
+
+        Returns:
+            (B, K, S, V).
+        """
+        batch, _, steps = inputs.shape
+        x = self.embedding(inputs + self.offsets).sum(dim=1)  # (B, S, D)
+        x = self.transformer(self.dropout(x), caches)
+        logits = self.heads(x).view(batch, steps, self.num_codebooks, self.codebook_size)
+        return logits.transpose(1, 2)  # type: ignore[no-any-return]
+
+    def make_caches(self, batch: int, max_steps: int | None = None) -> list[KeyValueCache]:
+        """Empty caches, one a block, on the model's device and in its type."""
+        weight = self.heads.weight
+        trunk = self.transformer
+        return [
+            KeyValueCache.allocate(
+                batch,
+                trunk.num_heads,
+                max_steps or self.max_seq_len,
+                trunk.head_dim,
+                weight.device,
+                weight.dtype,
+            )
+            for _ in trunk.blocks
+        ]
+
+
+def shift_right(steps: Tensor, special: int) -> Tensor:
+    """(B, K, S) -> (B, K, S): what the model has read when it predicts each step."""
+    start = torch.full_like(steps[:, :, :1], special)
+    return torch.cat([start, steps[:, :, :-1]], dim=2)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Trainable parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -1,0 +1,146 @@
+"""A decoder-only Transformer: pre-norm blocks of causal attention and a gated feed-forward.
+
+Letters: B batch, S sequence steps, D model width, H heads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from audiolm.model.attention import CausalSelfAttention
+from audiolm.model.cache import KeyValueCache
+from audiolm.model.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+
+POSITIONS = ("rotary", "sinusoidal", "learned")
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU: out(silu(gate(x)) * value(x)), gate and value in one matrix.
+
+    Args:
+        embed_dim: D, width of input and output.
+        hidden_dim: width between.
+        dropout: probability, for the output.
+
+    Source: Shazeer 2020, "GLU Variants Improve Transformer".
+    """
+
+    def __init__(self, embed_dim: int, hidden_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(embed_dim, 2 * hidden_dim, bias=False)
+        self.out_proj = nn.Linear(hidden_dim, embed_dim, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        gate, value = self.in_proj(x).chunk(2, dim=-1)
+        return self.dropout(self.out_proj(F.silu(gate) * value))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Attention, then feed-forward, each on a normalised copy that is added back.
+
+    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture" (pre-norm);
+    Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
+    """
+
+    def __init__(
+        self, attention: CausalSelfAttention, feedforward: GatedFeedForward, embed_dim: int
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.attention = attention
+        self.feedforward_norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.feedforward = feedforward
+
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        x = x + self.attention(self.attention_norm(x), cache)
+        return x + self.feedforward(self.feedforward_norm(x))  # type: ignore[no-any-return]
+
+
+class Transformer(nn.Module):
+    """`num_layers` blocks between positions and a last norm.
+
+    Args:
+        embed_dim: D.
+        num_layers: blocks.
+        num_heads: H; must divide `embed_dim`.
+        max_seq_len: the longest sequence in steps.
+        feedforward_dim: hidden width of the feed-forward; None takes 8/3 D, rounded up to a
+            multiple of 32, which has the parameters of a plain feed-forward of 4 D.
+        dropout: probability.
+        positions: "rotary", "sinusoidal" or "learned".
+        kernel: attention's kernel, "from_scratch" or "fused".
+
+    Raises:
+        ValueError: for unknown positions or kernel, or heads that do not divide the width.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_layers: int,
+        num_heads: int,
+        max_seq_len: int,
+        feedforward_dim: int | None = None,
+        dropout: float = 0.0,
+        positions: str = "rotary",
+        kernel: str = "from_scratch",
+    ) -> None:
+        super().__init__()
+        if positions not in POSITIONS:
+            raise ValueError(f"positions={positions!r} is unknown; choose one of {POSITIONS}")
+        if feedforward_dim is None:
+            feedforward_dim = 32 * math.ceil(8 * embed_dim / 3 / 32)
+        self.positions: SinusoidalPositions | LearnedPositions | None = None
+        if positions == "sinusoidal":
+            self.positions = SinusoidalPositions(embed_dim, max_seq_len)
+        elif positions == "learned":
+            self.positions = LearnedPositions(embed_dim, max_seq_len)
+        blocks = []
+        for _ in range(num_layers):
+            attention = CausalSelfAttention(
+                embed_dim,
+                num_heads,
+                max_seq_len,
+                dropout=dropout,
+                kernel=kernel,
+                rotary=(
+                    RotaryPositions(embed_dim // num_heads, max_seq_len)
+                    if positions == "rotary"
+                    else None
+                ),
+            )
+            feedforward = GatedFeedForward(embed_dim, feedforward_dim, dropout)
+            blocks.append(Block(attention, feedforward, embed_dim))
+        self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        self.blocks = nn.ModuleList(blocks)
+        self.last_norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self._initialise()
+
+    def forward(self, x: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
+        """(B, S, D) -> (B, S, D); with one cache a block, `x` continues what they hold."""
+        if self.positions is not None:
+            x = self.positions(x, 0 if caches is None else caches[0].length)
+        for i, block in enumerate(self.blocks):
+            x = block(x, None if caches is None else caches[i])
+        return self.last_norm(x)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """Normal weights of deviation 0.02; smaller where they are added to the residual stream.
+
+        2 * num_layers outputs are added up; the factor keeps the sum's variance that of one.
+
+        Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3.
+        """
+        residual_std = 0.02 / math.sqrt(2 * len(self.blocks))
+        for name, weight in self.named_parameters():
+            if weight.ndim >= 2:
+                adds_to_stream = name.endswith(("o_proj.weight", "out_proj.weight"))
+                nn.init.normal_(weight, std=residual_std if adds_to_stream else 0.02)

@@ -1,0 +1,65 @@
+"""Patterns: drawings, the formula, and a round trip."""
+
+import pytest
+import torch
+
+from audiolm.model.patterns import (
+    PATTERNS,
+    deinterleave,
+    final_steps,
+    interleave,
+    make_pattern,
+    num_steps,
+    occupied_cells,
+)
+
+# The drawings of the module's docstring.
+DRAWN = {
+    "parallel": ["0123", "0123", "0123"],
+    "delay": ["0123..", ".0123.", "..0123"],
+    "flatten": ["0..1..2..3..", ".0..1..2..3.", "..0..1..2..3"],
+    "coarse_first": ["0123.....", "....0123.", ".....0123"],
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_drawing(name: str) -> None:
+    codes = torch.arange(4).expand(1, 3, 4)
+    steps = interleave(codes, make_pattern(name, 3).positions(4), special=9)
+    drawn = ["".join("." if c == 9 else str(int(c)) for c in row) for row in steps[0]]
+    assert drawn == DRAWN[name]
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("codebooks, frames", [(1, 1), (1, 5), (2, 1), (4, 9), (8, 3)])
+def test_round_trip_and_cells(name: str, codebooks: int, frames: int) -> None:
+    positions = make_pattern(name, codebooks).positions(frames)
+    codes = torch.randint(0, 50, (3, codebooks, frames))
+    steps = interleave(codes, positions, special=50)
+    assert steps.shape == (3, codebooks, num_steps(positions))
+    assert torch.equal(deinterleave(steps, positions), codes)
+    # The special id stands where no code does, and nowhere else.
+    assert torch.equal(steps[0] != 50, occupied_cells(positions))
+    assert int(occupied_cells(positions).sum()) == codebooks * frames
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_code_comes_after_what_it_builds_on(name: str) -> None:
+    positions = make_pattern(name, 4).positions(6)
+    assert (positions.diff(dim=1) > 0).all()  # earlier frames of its codebook
+    assert (positions.diff(dim=0) >= 0).all()  # coarser codes of its frame
+    if name != "parallel":
+        assert (positions.diff(dim=0) > 0).all()
+    assert torch.equal(final_steps(positions), positions[-1])
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_only_a_fixed_length_pattern_depends_on_the_length(name: str) -> None:
+    pattern = make_pattern(name, 3)
+    same = torch.equal(pattern.positions(9)[:, :5], pattern.positions(5))
+    assert same != pattern.fixed_length
+
+
+def test_unknown_pattern() -> None:
+    with pytest.raises(ValueError, match="'delai' is unknown; choose one of parallel, delay"):
+        make_pattern("delai", 4)
