@@ -1,0 +1,157 @@
+"""What a checkpoint holds, and a trained model from it.
+
+A checkpoint is the file that training writes, read here without anything of the training: the
+model's weights under `model.` in "state_dict", and in "hyper_parameters" as plain data what they
+are weights of: the model's arguments, the pattern, the context and the codec's identity.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from audiolm.model.language_model import AudioLM
+from audiolm.model.patterns import Pattern, make_pattern, num_steps
+
+CHECKPOINT_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model and what it takes to use it.
+
+    Attributes:
+        model: in eval mode, on the CPU, in float32.
+        pattern: lays codes out in steps.
+        context_frames: frames of the windows it was trained on.
+        codec: identity of the codec whose codes it models.
+        step: optimiser steps it was trained for.
+    """
+
+    model: AudioLM
+    pattern: Pattern
+    context_frames: int
+    codec: dict[str, Any]
+    step: int
+
+
+def build_model(
+    model: dict[str, Any], pattern: str, codec: dict[str, Any], context_frames: int
+) -> tuple[AudioLM, Pattern]:
+    """An untrained model that fits the codec, and reads windows of `context_frames` frames.
+
+    Raises:
+        ValueError: for settings that do not fit together.
+    """
+    if context_frames < 1:
+        raise ValueError(f"a context of {context_frames} frames holds nothing; raise context")
+    laid_out = make_pattern(pattern, codec["num_codebooks"])
+    audiolm = AudioLM(
+        num_codebooks=codec["num_codebooks"],
+        codebook_size=codec["codebook_size"],
+        max_seq_len=num_steps(laid_out.positions(context_frames)),
+        **model,
+    )
+    return audiolm, laid_out
+
+
+def load_checkpoint(path: Path) -> TrainedModel:
+    """The trained model of a checkpoint.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_checkpoint` and `check_format`; also when the
+            weights do not fit.
+    """
+    checkpoint = read_checkpoint(path)
+    check_format(checkpoint, path)
+    settings = checkpoint["hyper_parameters"]
+    model, pattern = build_model(
+        settings["model"], settings["pattern"], settings["codec"], settings["context_frames"]
+    )
+    prefix = "model."
+    # Where training kept an average of the weights (EMA), that is the model to use.
+    weights = {
+        name.removeprefix(prefix): weight
+        for name, weight in checkpoint.get("ema_state_dict", checkpoint["state_dict"]).items()
+        if name.startswith(prefix)
+    }
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path} holds weights that do not fit its own settings") from error
+    return TrainedModel(
+        model.eval().requires_grad_(False),
+        pattern,
+        settings["context_frames"],
+        settings["codec"],
+        checkpoint["global_step"],
+    )
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The checkpoint in a file, its tensors on the CPU. Runs no code of the file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is cut short, damaged, or no training checkpoint.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such checkpoint; give the path of a .ckpt file")
+    if problem := _damage(path):
+        raise ValueError(f"{path} {problem}")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # what torch raises for a foreign file depends on its bytes
+        raise ValueError(
+            f"{path} is no training checkpoint, or holds Python objects, which could run code, and "
+            f"is not loaded: give a .ckpt file that train.py wrote"
+        ) from error
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise ValueError(
+            f"{path} is no training checkpoint (it has no 'state_dict'): "
+            f"give a .ckpt file that train.py wrote"
+        )
+    return checkpoint
+
+
+def _damage(path: Path) -> str | None:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        is_zip = file.read(2) == b"PK"
+    if size == 0 or (is_zip and not zipfile.is_zipfile(path)):
+        return (
+            f"is cut short ({size} bytes), as by a copy that did not finish: "
+            f"copy it again, or use an older checkpoint"
+        )
+    if not is_zip:
+        return "is no checkpoint: give a .ckpt file that train.py wrote"
+    # torch does not look at the checksums: a flipped bit would go unseen into the weights.
+    try:
+        with zipfile.ZipFile(path) as archive:
+            is_whole = archive.testzip() is None
+    except zipfile.BadZipFile:
+        is_whole = False
+    return None if is_whole else "is damaged: copy it again, or use an older checkpoint"
+
+
+def check_format(checkpoint: dict[str, Any], path: Path) -> None:
+    """Refuse checkpoints of other programs, and of versions whose checkpoints differ.
+
+    Raises:
+        ValueError: one line with the format found and the one wanted.
+    """
+    found = checkpoint.get("audiolm_format")
+    if found is None:
+        raise ValueError(f"{path} is not a checkpoint of audiolm; take one that train.py wrote")
+    if found != CHECKPOINT_FORMAT:
+        raise ValueError(
+            f"{path} has format {found}, this version reads {CHECKPOINT_FORMAT}; use the version "
+            f"of audiolm that wrote it"
+        )

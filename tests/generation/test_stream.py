@@ -1,0 +1,165 @@
+"""The generation loop: cached = uncached, batch = alone, stream = one-shot, prompts survive."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from audiolm.generation import generate, stream
+from audiolm.generation.stream import ROWS
+from audiolm.model import PATTERNS, AudioLM, make_pattern
+from audiolm.model.patterns import num_steps
+
+K, V, CONTEXT = 3, 19, 8
+
+
+def make_model(pattern: str, positions: str = "rotary") -> AudioLM:
+    torch.manual_seed(0)
+    steps = num_steps(make_pattern(pattern, K).positions(CONTEXT))
+    model = AudioLM(
+        K, V, steps, embed_dim=24, num_layers=2, num_heads=4, positions=positions
+    ).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim >= 2:  # far from uniform, so that samples depend on the past
+                weight.mul_(8)
+    return model
+
+
+def prompt_of(frames: int) -> torch.Tensor | None:
+    if frames == 0:
+        return None
+    return torch.randint(0, V, (K, frames), generator=torch.Generator().manual_seed(7))
+
+
+def recorded(model: AudioLM) -> tuple[list[torch.Tensor], Callable[[], None]]:
+    """Last logits of every pass of the model, of its first row."""
+    seen: list[torch.Tensor] = []
+    original = model.extend
+
+    def extend(*args: object, **kwargs: object) -> torch.Tensor:
+        logits = original(*args, **kwargs)
+        seen.append(logits[0, :, -1])
+        return logits
+
+    model.extend = extend  # type: ignore[method-assign]
+    return seen, lambda: delattr(model, "extend")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("prompt", [0, 1, 5, CONTEXT])
+@pytest.mark.parametrize("frames", [CONTEXT, 3 * CONTEXT + 1])
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+def test_cached_logits_equal_uncached(
+    pattern: str, prompt: int, frames: int, positions: str
+) -> None:
+    model = make_model(pattern, positions)
+    codes, logits = [], []
+    for use_cache in (True, False):
+        seen, restore = recorded(model)
+        out = generate(
+            model,
+            make_pattern(pattern, K),
+            frames,
+            CONTEXT,
+            [5],
+            prompt_of(prompt),
+            use_cache=use_cache,
+        )
+        restore()
+        codes.append(out)
+        logits.append(torch.stack(seen) if seen else torch.zeros(0))
+    assert codes[0].shape == (1, K, frames)
+    assert torch.equal(*codes)
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("prompt", [0, 3])
+def test_a_sample_depends_on_its_own_seed_only(pattern: str, prompt: int) -> None:
+    model = make_model(pattern)
+    seeds = list(range(2 * ROWS + 1))
+
+    def draw(chosen: list[int]) -> torch.Tensor:
+        return generate(
+            model, make_pattern(pattern, K), 2 * CONTEXT, CONTEXT, chosen, prompt_of(prompt)
+        )
+
+    many = draw(seeds)
+    for chosen in ([4], [4, 3], seeds[:ROWS], seeds[::-1], [4] * 3):
+        assert torch.equal(draw(chosen), many[chosen])
+    assert len({tuple(row.flatten().tolist()) for row in many}) == len(seeds)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("frames", [1, 5, CONTEXT, CONTEXT + 1, 4 * CONTEXT])
+def test_stream_equals_generate_and_wastes_nothing(pattern: str, frames: int) -> None:
+    model, laid_out = make_model(pattern), make_pattern(pattern, K)
+    chunks = list(stream(model, laid_out, frames, CONTEXT, [1, 2]))
+    assert all(chunk.shape[2] > 0 for chunk in chunks)
+    whole = generate(model, laid_out, frames, CONTEXT, [1, 2])
+    assert torch.equal(torch.cat(chunks, dim=2), whole)
+    assert whole.shape == (2, K, frames)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("prompt", [1, 4, CONTEXT])
+def test_the_prompt_survives_verbatim(pattern: str, prompt: int) -> None:
+    model, laid_out = make_model(pattern), make_pattern(pattern, K)
+    codes = generate(model, laid_out, 2 * CONTEXT, CONTEXT, [1, 2], prompt_of(prompt))
+    assert torch.equal(codes[0, :, :prompt], prompt_of(prompt))
+    assert torch.equal(codes[1, :, :prompt], prompt_of(prompt))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_one_prompt_a_sample(pattern: str) -> None:
+    model, laid_out = make_model(pattern), make_pattern(pattern, K)
+    prompts = torch.randint(0, V, (3, K, 4))
+    together = generate(model, laid_out, 14, CONTEXT, [1, 2, 3], prompts)
+    for i in range(3):
+        alone = generate(model, laid_out, 14, CONTEXT, [i + 1], prompts[i])
+        assert torch.equal(alone[0], together[i])
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_only_codes_come_out(pattern: str) -> None:
+    model = make_model(pattern)
+    codes = generate(model, make_pattern(pattern, K), 40, CONTEXT, list(range(4)), temperature=5.0)
+    assert int(codes.min()) >= 0 and int(codes.max()) < V
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_greedy_codes_are_the_most_probable_of_a_full_pass(pattern: str) -> None:
+    from audiolm.model import deinterleave, interleave
+
+    model, laid_out = make_model(pattern), make_pattern(pattern, K)
+    codes = generate(model, laid_out, CONTEXT, CONTEXT, [0], greedy=True)
+    positions = laid_out.positions(CONTEXT)
+    best = model(interleave(codes, positions, V)).argmax(dim=-1)
+    assert torch.equal(deinterleave(best, positions), codes)
+
+
+def test_a_context_of_one_frame() -> None:
+    laid_out = make_pattern("delay", K)
+    model = AudioLM(K, V, K, embed_dim=24, num_layers=1, num_heads=4).eval()
+    assert generate(model, laid_out, 5, 1, [0]).shape == (1, K, 5)
+
+
+def test_bad_prompts_are_refused() -> None:
+    model, laid_out = make_model("delay"), make_pattern("delay", K)
+    with pytest.raises(ValueError, match="9 frames is longer than the model's context of 8"):
+        generate(model, laid_out, 20, CONTEXT, [0], prompt_of(9))
+    with pytest.raises(ValueError, match="5 frames is longer than the 3 asked for"):
+        generate(model, laid_out, 3, CONTEXT, [0], prompt_of(5))
+    with pytest.raises(ValueError, match="ids from 19 to 19"):
+        generate(model, laid_out, 9, CONTEXT, [0], torch.full((K, 2), V))
+    with pytest.raises(ValueError, match="shape"):
+        generate(model, laid_out, 9, CONTEXT, [0], torch.zeros(K + 1, 2, dtype=torch.long))
+
+
+def test_damaged_weights_are_named_and_not_sampled() -> None:
+    model = make_model("delay")
+    with torch.no_grad():
+        model.heads.weight[0, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match="not finite at frame 0"):
+        generate(model, make_pattern("delay", K), 5, CONTEXT, [0])
