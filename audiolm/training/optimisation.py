@@ -1,0 +1,66 @@
+"""AdamW and its schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def warmup_cosine(step: int, max_steps: int, warmup_steps: int, final_lr_ratio: float) -> float:
+    """Factor on the learning rate of optimiser step `step` (from 0): linear rise, cosine fall.
+
+    Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
+    """
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return final_lr_ratio + (1 - final_lr_ratio) * cosine
+
+
+def make_optimizer(
+    model: nn.Module,
+    max_steps: int,
+    lr: float = 1e-3,
+    weight_decay: float = 0.1,
+    betas: Sequence[float] = (0.9, 0.95),
+    warmup_steps: int = 100,
+    final_lr_ratio: float = 0.1,
+) -> tuple[torch.optim.AdamW, LambdaLR]:
+    """AdamW with decoupled decay on matrices only, and `warmup_cosine`.
+
+    Args:
+        model: whose parameters are trained.
+        max_steps: optimiser steps of the whole run.
+        lr: the highest learning rate.
+        weight_decay: decay of matrices and embeddings; gains of norms have none.
+        betas: decay of the averages of the gradient and of its square.
+        warmup_steps: steps until `lr` is reached.
+        final_lr_ratio: learning rate at the end, as a share of `lr`.
+
+    Raises:
+        ValueError: for a `lr` that is not above 0, or a warm-up longer than the run.
+
+    Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
+    """
+    if not lr > 0:
+        raise ValueError(f"optim.lr={lr} must be above 0")
+    if not 0 <= warmup_steps <= max_steps:
+        raise ValueError(
+            f"optim.warmup_steps={warmup_steps} must lie in 0 ... trainer.max_steps={max_steps}"
+        )
+    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
+    others = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=lr, betas=(betas[0], betas[1]), fused=True)
+    schedule = LambdaLR(
+        optimizer, lambda step: warmup_cosine(step, max_steps, warmup_steps, final_lr_ratio)
+    )
+    return optimizer, schedule

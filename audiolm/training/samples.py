@@ -1,0 +1,114 @@
+"""Hear the model while it trains: clips drawn every n steps, written and logged.
+
+Letters: B samples, K codebooks, T codec frames, C audio channels, N audio samples.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+from audiolm.audio import write_wav
+from audiolm.codec import Codec
+from audiolm.generation import generate
+from audiolm.spectrogram import draw_spectrogram
+from audiolm.training.ema import averaged_weights
+from audiolm.training.language_model import LanguageModelTraining
+from audiolm.training.wandb_logger import log_audio
+
+log = logging.getLogger(__name__)
+
+
+class SampleCallback(pl.Callback):
+    """Every `every_n_steps` steps and at the end, draws clips as WAV with a spectrogram picture.
+
+    Written to `folder` as step_00001000_sample_000.wav and .png, and logged to W&B where it is on.
+    The seeds are the same each time, so that clips of different steps compare.
+
+    Args:
+        codec: turns codes into sound.
+        folder: where the files go.
+        every_n_steps: optimiser steps between two draws; 0 draws at the end only.
+        num_samples: clips a draw; 0 turns samples off.
+        duration: seconds of each clip.
+        sampling: arguments of `generation.stream` such as temperature and top_k.
+        seed: of the first clip; the next ones count up.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        folder: str | Path,
+        every_n_steps: int = 500,
+        num_samples: int = 2,
+        duration: float = 5.0,
+        sampling: dict[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if duration <= 0:
+            raise ValueError(f"callbacks.samples.duration={duration} s must be above 0")
+        self.codec = codec
+        self.folder = Path(folder)
+        self.every_n_steps = every_n_steps
+        self.num_samples = num_samples
+        self.duration = duration
+        self.sampling = sampling or {}
+        self.seed = seed
+        self._drawn_at = -1
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        due = self.every_n_steps > 0 and trainer.global_step % self.every_n_steps == 0
+        if due and trainer.global_step != self._drawn_at:
+            self._draw(trainer, module)
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        finished = trainer.global_step >= trainer.max_steps
+        if finished and trainer.global_step != self._drawn_at:
+            self._draw(trainer, module)
+
+    def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, LanguageModelTraining)
+        self._drawn_at = trainer.global_step
+        if not self.num_samples or not trainer.is_global_zero:
+            return
+        was_training = module.model.training
+        module.model.eval()
+        try:
+            with averaged_weights(trainer):
+                codes = generate(
+                    module.model,
+                    module.pattern,
+                    math.ceil(self.duration * self.codec.frame_rate),
+                    module.hparams["context_frames"],
+                    [self.seed + i for i in range(self.num_samples)],
+                    **self.sampling,
+                )
+        except FloatingPointError as error:
+            # Only samples failed; the loss says whether training has.
+            log.warning("no samples at step %d: %s", trainer.global_step, error)
+            return
+        finally:
+            module.model.train(was_training)
+        waveforms = self.codec.decode(codes).cpu()
+        pictures, captions = [], []
+        for i, waveform in enumerate(waveforms):
+            stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
+            caption = f"step {trainer.global_step}, seed {self.seed + i}"
+            write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
+            picture = stem.with_suffix(".png")
+            draw_spectrogram(picture, waveform, self.codec.sample_rate, caption)
+            pictures.append(picture)
+            captions.append(caption)
+        log_audio(
+            trainer.loggers,
+            "samples",
+            list(waveforms),
+            self.codec.sample_rate,
+            captions,
+            pictures,
+            trainer.global_step,
+        )
