@@ -1,0 +1,195 @@
+"""What the scripts share: Hydra's start, and errors as one line.
+
+Only scripts know Hydra; below them all is plain arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+RUNS = Path("runs")
+# Overrides that hold a path of the user's, which may have any name.
+PATHS = (
+    "ckpt_path",
+    "codec.path",
+    "codec.repository",
+    "codec_repository",
+    "data.path",
+    "data.store",
+    "hydra.run.dir",
+    "out",
+    "prompt",
+)
+SAFE_PATH = re.compile(r"[A-Za-z0-9_./-]*")
+
+
+def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
+    """Run `main` on the composed config; what the user got wrong ends in one line and exit code 2.
+
+    A traceback is shown for what nobody expected, or for everything with HYDRA_FULL_ERROR=1.
+    """
+    # Cached, so that the time in it is the same wherever it is looked up.
+    OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True, use_cache=True)
+    sys.argv[1:] = [_quote_path(argument) for argument in sys.argv[1:]]
+    wants_traceback = bool(os.environ.get("HYDRA_FULL_ERROR"))
+
+    @contextmanager
+    def errors_in_one_line() -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            sys.exit(130)
+        except Exception as error:
+            line = _user_line(error, config_name)
+            if line is None or wants_traceback:
+                raise
+            print(f"error: {line}", file=sys.stderr)
+            sys.exit(2)
+
+    def checked(cfg: DictConfig) -> None:
+        with errors_in_one_line():  # before Hydra sees them, which prints a line of its own
+            _check_types(cfg, config_name)
+            main(cfg)
+
+    run = hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(checked)
+    # Hydra then hands errors of the config on, instead of printing them with a hint of its own.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with errors_in_one_line():
+            run()
+    finally:
+        if not wants_traceback:
+            del os.environ["HYDRA_FULL_ERROR"]
+
+
+def _quote_path(argument: str) -> str:
+    """Quote the value of an override that is a path: Hydra reads (, {, comma and = as its own."""
+    key, equals, value = argument.partition("=")
+    if not equals or key not in PATHS or value[:1] in ("'", '"') or SAFE_PATH.fullmatch(value):
+        return argument
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
+
+
+def newest_run(runs: Path = RUNS, pattern: str = "*/*") -> Path | None:
+    """The folder of the run whose last checkpoint is the youngest."""
+    checkpoints = sorted(
+        runs.glob(f"{pattern}/checkpoints/last.ckpt"), key=lambda file: file.stat().st_mtime
+    )
+    return checkpoints[-1].parents[1] if checkpoints else None
+
+
+def _run_dir(name: str, ckpt_path: str | None) -> str:
+    """runs/NAME/TIME, or the newest run of that name when it is to be gone on with."""
+    if ckpt_path == "last":
+        newest = newest_run(pattern=f"{name}/*")
+        if newest is not None:
+            return str(newest)
+    return str(RUNS / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
+
+
+def _user_line(error: BaseException, config_name: str) -> str | None:
+    """One line for what the user can mend; None for an error that is ours."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MissingMandatoryValue):
+            key = str(cause.full_key or cause.key)
+            return f"{key} is not set; pass {key}=..."
+        if isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is None:
+            return _config_line(str(cause), config_name)
+        if isinstance(cause, ValueError | OSError | FloatingPointError):
+            if isinstance(cause, HydraException):  # some of Hydra's own are ValueErrors too
+                return _config_line(str(cause), config_name)
+            return _one_line(str(cause))
+        if isinstance(cause, TypeError) and "unexpected keyword argument" in str(cause):
+            return f"{_one_line(str(cause))}; take the '+' override of that name away"
+        cause = cause.__cause__
+    return None
+
+
+def _config_line(message: str, config_name: str) -> str:
+    """A message of Hydra's, in one line, with the nearest right name of a misspelt override."""
+    unknown = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in struct", message)
+    full_key = re.search(r"full_key: (\S+)", message)
+    if unknown:
+        key = full_key.group(1) if full_key else next(k for k in unknown.groups() if k)
+        return _unknown_key(key, config_name)
+    group = re.search(r"Could not find '([^/']+)/([^']+)'", message)
+    if group:
+        choices = sorted(file.stem for file in (CONFIGS / group.group(1)).glob("*.yaml"))
+        near = _nearest(group.group(2), choices)
+        return f"{group.group(1)}={group.group(2)} is unknown{near}; choose {', '.join(choices)}"
+    group = re.search(r"Could not override '?(\w+)'?.*\n?.*No match in the defaults list", message)
+    if group:
+        return _unknown_key(group.group(1), config_name)
+    return _one_line(message)
+
+
+def _unknown_key(key: str, config_name: str) -> str:
+    near = _nearest(key, sorted(_all_keys(_compose(config_name, []))))
+    return f"{key} is no setting{near}; see all with --cfg job"
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _all_keys(cfg: Any, prefix: str = "") -> set[str]:
+    keys = set()
+    for key in cfg:
+        full = f"{prefix}{key}"
+        keys.add(full)
+        value = cfg._get_node(key)
+        if isinstance(value, DictConfig) and not value._is_none():
+            keys |= _all_keys(value, f"{full}.")
+    return keys
+
+
+def _compose(config_name: str, overrides: list[str]) -> DictConfig:
+    """The config with these overrides, outside of Hydra's own run."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose(config_name, overrides=overrides)
+
+
+def _check_types(cfg: DictConfig, config_name: str) -> None:
+    """Refuse a word where the default is a number or a switch.
+
+    Raises:
+        ValueError: naming key, value and what is expected.
+    """
+    state = GlobalHydra.instance().hydra
+    overrides = list(hydra.core.hydra_config.HydraConfig.get().overrides.task)
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    groups = [o.input_line for o in parsed if (CONFIGS / o.get_key_element().lstrip("+~")).is_dir()]
+    defaults = _compose(config_name, groups)
+    GlobalHydra.instance().hydra = state
+    for override in parsed:
+        key = override.key_or_group
+        default = OmegaConf.select(defaults, key, throw_on_missing=False)
+        value = OmegaConf.select(cfg, key)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ValueError(f"{key}={value} must be true or false")
+        if isinstance(default, int | float) and isinstance(value, str) and value != "auto":
+            raise ValueError(f"{key}={value} must be a number, such as {default}")
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())

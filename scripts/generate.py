@@ -1,0 +1,171 @@
+"""Generate audio with a trained model: python scripts/generate.py [ckpt_path=FILE] [key=value]"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from tqdm import tqdm
+
+from audiolm.audio import read_audio, write_wav
+from audiolm.codec import EncodecCodec, load_codec
+from audiolm.generation import stream
+from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
+from audiolm.spectrogram import draw_spectrogram
+from command_line import RUNS, newest_run, start
+
+
+def main(cfg: DictConfig) -> None:
+    path = find_checkpoint(cfg.ckpt_path)
+    trained = load_checkpoint(path)
+    device = choose_device(cfg.device)
+    trained.model.to(device)
+    codec = load_codec(trained.codec, codec_folders(path), cfg.codec_repository).to(device)
+    num_frames = frames_of_duration(cfg.duration, codec)
+    prompt = encode_prompt(cfg, codec, trained.context_frames)
+    out = out_folder(cfg, path)
+    if cfg.num_samples < 1:
+        raise ValueError(f"num_samples={cfg.num_samples} must be at least 1")
+    seeds = [cfg.seed + i for i in range(cfg.num_samples)]
+    sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
+
+    started = time.perf_counter()
+    codes = draw(trained, num_frames, seeds, prompt, sampling)
+    waveforms = codec.decode(codes, round(cfg.duration * codec.sample_rate)).cpu()
+    seconds = time.perf_counter() - started
+    speed = {
+        "frames_per_second": len(seeds) * num_frames / seconds,
+        "realtime_factor": len(seeds) * cfg.duration / seconds,
+    }
+    for i, (seed, waveform) in enumerate(zip(seeds, waveforms, strict=True)):
+        about = {
+            "checkpoint": str(path),
+            "step": trained.step,
+            "seed": seed,
+            "duration": cfg.duration,
+            "prompt": cfg.prompt,
+            "prompt_seconds": 0.0 if prompt is None else prompt.shape[1] / codec.frame_rate,
+            "sampling": sampling,
+            "codec": trained.codec,
+            **speed,
+        }
+        write_sample(out / f"sample_{i:03d}", waveform, codec.sample_rate, about)
+    print(
+        f"wrote {len(seeds)} samples of {cfg.duration:g} s to {out} at "
+        f"{speed['frames_per_second']:.0f} frames/s, {speed['realtime_factor']:.2f} times real time"
+    )
+    print("next: listen to them, or go on with a recording: prompt=FILE prompt_duration=2")
+
+
+def find_checkpoint(ckpt_path: str | None) -> Path:
+    """The file named, or the best one of the newest run."""
+    if ckpt_path is not None:
+        return Path(ckpt_path)
+    run = newest_run()
+    if run is None:
+        raise FileNotFoundError(
+            f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or pass "
+            f"ckpt_path=FILE"
+        )
+    best = run / "checkpoints" / "best.ckpt"
+    return best if best.is_file() else run / "checkpoints" / "last.ckpt"
+
+
+def codec_folders(checkpoint: Path) -> list[Path]:
+    """Where a run carries its local codec: the run's folder, or beside a checkpoint sent alone."""
+    folder = checkpoint.resolve().parent
+    return [f for f in (folder.parent / "codec", folder / "codec", folder) if f.is_dir()]
+
+
+def choose_device(device: str) -> torch.device:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device={device} is unknown; choose auto, cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda: torch sees no GPU here; pass device=cpu")
+    return torch.device(device)
+
+
+def frames_of_duration(duration: float, codec: EncodecCodec) -> int:
+    frames = math.ceil(duration * codec.frame_rate)
+    if frames < 1:
+        raise ValueError(f"duration={duration} s must be above 0")
+    return frames
+
+
+def encode_prompt(cfg: DictConfig, codec: EncodecCodec, context_frames: int) -> Tensor | None:
+    """Codes (K, P) of the prompt, whole frames only: the last, padded one would be a seam."""
+    if cfg.prompt is None:
+        return None
+    waveform, _ = read_audio(
+        cfg.prompt, codec.sample_rate, codec.channels, duration=cfg.prompt_duration
+    )
+    frames = waveform.shape[1] // codec.hop_length
+    if frames < 1:
+        raise ValueError(
+            f"the prompt {cfg.prompt} has {waveform.shape[1]} samples, less than one frame of "
+            f"{codec.hop_length}; take a longer one"
+        )
+    seconds, context = frames / codec.frame_rate, context_frames / codec.frame_rate
+    if frames > context_frames or seconds > cfg.duration:
+        raise ValueError(
+            f"the prompt of {seconds:.2f} s must be no longer than the model's context of "
+            f"{context:.2f} s and than duration={cfg.duration:g}, which includes it; pass "
+            f"prompt_duration={min(context, cfg.duration) / 2:.2g}"
+        )
+    return codec.encode(waveform[None, :, : frames * codec.hop_length])[0]
+
+
+def out_folder(cfg: DictConfig, checkpoint: Path) -> Path:
+    if cfg.out is not None:
+        return Path(cfg.out)
+    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    return checkpoint.parent.parent / "generated" / now
+
+
+def draw(
+    trained: TrainedModel,
+    num_frames: int,
+    seeds: list[int],
+    prompt: Tensor | None,
+    sampling: dict[str, Any],
+) -> Tensor:
+    """Codes (B, K, T), with a bar of frames."""
+    drawn = stream(
+        trained.model,
+        trained.pattern,
+        num_frames,
+        trained.context_frames,
+        seeds,
+        prompt,
+        **sampling,
+    )
+    chunks = []
+    with tqdm(total=num_frames, unit="frame", desc=f"{len(seeds)} samples") as bar:
+        for chunk in drawn:
+            chunks.append(chunk)
+            bar.update(chunk.shape[2])
+    return torch.cat(chunks, dim=2)
+
+
+def write_sample(stem: Path, waveform: Tensor, sample_rate: int, about: dict[str, Any]) -> None:
+    """stem.wav, stem.png with its spectrogram, and stem.json."""
+    about["gain"] = write_wav(stem.with_suffix(".wav"), waveform, sample_rate)
+    title = f"step {about['step']}, seed {about['seed']}"
+    draw_spectrogram(stem.with_suffix(".png"), waveform, sample_rate, title)
+    partial = stem.with_suffix(".json.partial")
+    partial.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, stem.with_suffix(".json"))
+
+
+if __name__ == "__main__":
+    start("generate", main)

@@ -1,0 +1,69 @@
+"""Every config composes, and its keys are arguments of what it builds."""
+
+from __future__ import annotations
+
+import inspect
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from audiolm.generation import stream
+from audiolm.model import AudioLM
+from audiolm.training import SampleCallback
+from audiolm.training.optimisation import make_optimizer
+
+from .conftest import ROOT
+
+CONFIGS = ROOT / "configs"
+CHOICES = [f"{file.parent.name}={file.stem}" for file in sorted(CONFIGS.glob("*/*.yaml"))]
+
+
+def compose(name: str, *overrides: str) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose(name, overrides=list(overrides))
+
+
+@pytest.mark.parametrize("choice", ["", *CHOICES])
+def test_train_composes_with_every_choice(choice: str) -> None:
+    cfg = compose("train", *([choice] if choice else []))
+    parameters = inspect.signature(AudioLM).parameters
+    assert set(cfg.model) <= set(parameters)
+    assert set(cfg.optim) <= set(inspect.signature(make_optimizer).parameters)
+    assert set(cfg.callbacks.samples) <= set(inspect.signature(SampleCallback).parameters)
+    for node in (cfg.trainer, cfg.codec, cfg.callbacks.checkpoint, cfg.callbacks.best_checkpoint):
+        target = hydra.utils.get_object(node._target_)
+        known = set(inspect.signature(target).parameters)
+        assert {key for key in node if key != "_target_"} <= known, node._target_
+
+
+@pytest.mark.parametrize("name", [file.stem for file in sorted(CONFIGS.glob("*.yaml"))])
+def test_every_script_composes(name: str) -> None:
+    assert (ROOT / "scripts" / f"{name}.py").is_file()
+    compose(name)
+
+
+def test_sampling_keys_are_arguments_of_stream() -> None:
+    cfg = compose("generate")
+    assert set(cfg.sampling) <= set(inspect.signature(stream).parameters)
+
+
+def test_presets_say_their_size(make_tiny_codec: object) -> None:
+    """The numbers in the comments, to the digits given."""
+    for file in sorted((CONFIGS / "model").glob("*.yaml")):
+        settings = OmegaConf.to_container(OmegaConf.load(file))
+        settings["kernel"] = "fused"
+        comment = file.read_text().splitlines()[0]
+        for size, named in (
+            (256, comment.split(" M parameters")[0]),
+            (1024, comment.split("codes, ")[1].split(" M")[0]),
+        ):
+            import torch
+
+            with torch.device("meta"):
+                model = AudioLM(8, size, 16, **settings)
+            millions = sum(p.numel() for p in model.parameters()) / 1e6
+            stated = float(named.removeprefix("# "))
+            assert millions == pytest.approx(stated, rel=0.03), file.name
