@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from audiolm.codec import EncodecCodec
 from audiolm.demo import make_melodies
-from audiolm.tokens import TokenStore, default_store_dir, prepare_store
+from audiolm.tokens import TokenStore, default_store_dir, folder_clips, prepare_store
 from command_line import start
 
 STORES = Path("data/tokens")
@@ -37,7 +37,7 @@ def encode(cfg: DictConfig, codec: EncodecCodec) -> TokenStore:
     if cfg.codec._target_.endswith("demo_codec"):
         make_melodies(cfg.data.path)
     store_dir = cfg.data.store or default_store_dir(STORES, cfg.data.path, codec)
-    print(prepare_store(cfg.data.path, codec, store_dir))
+    print(prepare_store(folder_clips(cfg.data.path), codec, store_dir))
     return TokenStore(store_dir)
 
 

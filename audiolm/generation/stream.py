@@ -11,7 +11,9 @@ V codes in a codebook.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -74,48 +76,84 @@ def stream(
     """
     check_sampling(temperature, top_k, top_p)
     known = _prompt_rows(prompt, len(seeds), model, num_frames, context_frames)
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    sampling = (temperature, top_k, top_p, greedy)
-    # Checked above, at the call; drawn below, as the frames are asked for.
-    return _stream_windows(
-        model, pattern, num_frames, context_frames, known, generators, use_cache, sampling
+    drawing = _Drawing(
+        model,
+        pattern,
+        [torch.Generator().manual_seed(seed) for seed in seeds],
+        partial(sample_codes, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy),
+        use_cache,
     )
+    # Checked above, at the call; drawn as the frames are asked for.
+    return drawing.recording(known, num_frames, context_frames)
 
 
-def _stream_windows(
-    model: AudioLM,
-    pattern: Pattern,
-    num_frames: int,
-    context_frames: int,
-    known: Tensor,
-    generators: list[torch.Generator],
-    use_cache: bool,
-    sampling: tuple[float, int | None, float | None, bool],
-) -> Iterator[Tensor]:
-    """`known` (B, K, P), then window after window until there are `num_frames`."""
-    if known.shape[2]:
-        yield known
-    start = 0  # the frame of the recording at which the window starts
-    while start + known.shape[2] < num_frames:
-        if known.shape[2] == context_frames:
-            kept = context_frames // 2
-            start += context_frames - kept
-            known = known[:, :, context_frames - kept :]
-        window = min(context_frames, num_frames - start)
-        laid_out = context_frames if pattern.fixed_length else window
-        wanted = window - known.shape[2]
-        chunks = [known]
-        drawn = _stream_window(model, pattern, laid_out, known, generators, use_cache, sampling)
-        for chunk in drawn:
-            # A pattern of fixed length may draw more than was asked for.
-            chunk = chunk[:, :, :wanted]
-            wanted -= chunk.shape[2]
-            chunks.append(chunk)
-            if chunk.shape[2]:
-                yield chunk
-            if wanted == 0:
-                break
-        known = torch.cat(chunks, dim=2)
+@dataclass
+class _Drawing:
+    """What stays the same while a recording is drawn."""
+
+    model: AudioLM
+    pattern: Pattern
+    generators: list[torch.Generator]
+    sample: Callable[[Tensor, Tensor], Tensor]  # logits and noise (B, K, V) to codes (B, K)
+    use_cache: bool
+
+    def recording(self, known: Tensor, num_frames: int, context_frames: int) -> Iterator[Tensor]:
+        """`known` (B, K, P), then window after window until there are `num_frames`."""
+        if known.shape[2]:
+            yield known
+        start = 0  # the frame of the recording at which the window starts
+        while start + known.shape[2] < num_frames:
+            if known.shape[2] == context_frames:
+                kept = context_frames // 2
+                start += context_frames - kept
+                known = known[:, :, context_frames - kept :]
+            window = min(context_frames, num_frames - start)
+            wanted = window - known.shape[2]
+            chunks = [known]
+            # A pattern of fixed length is laid out for more frames than may be wanted.
+            for chunk in self.window(
+                known, context_frames if self.pattern.fixed_length else window
+            ):
+                chunks.append(chunk[:, :, :wanted])
+                wanted -= chunks[-1].shape[2]
+                yield chunks[-1]
+                if wanted == 0:
+                    break
+            known = torch.cat(chunks, dim=2)
+
+    @torch.inference_mode()
+    def window(self, known: Tensor, num_frames: int) -> Iterator[Tensor]:
+        """Fill one window of `num_frames` frames that begins with `known` (B, K, P)."""
+        model = self.model
+        batch, codebooks, prompt_frames = known.shape
+        positions = self.pattern.positions(num_frames).to(known.device)
+        steps = known.new_full((batch, codebooks, num_steps(positions)), model.special)
+        steps.scatter_(2, positions[:, :prompt_frames].expand_as(known), known)
+        to_draw = occupied_cells(positions).to(known.device)  # (K, S)
+        to_draw.scatter_(1, positions[:, :prompt_frames], False)
+        finals = final_steps(positions).tolist()
+
+        steps_to_draw = to_draw.any(dim=0).tolist()
+        reader = _Reader(model, batch, steps.shape[2] if self.use_cache else None)
+        done = prompt_frames
+        for s in range(steps_to_draw.index(True), steps.shape[2]):
+            if steps_to_draw[s]:
+                logits = reader.logits(steps, s)
+                if not bool(torch.isfinite(logits).all()):
+                    raise FloatingPointError(
+                        f"the model's logits are not finite at frame {done} of the window; "
+                        f"its weights are damaged: take an earlier checkpoint"
+                    )
+                noise = draw_noise(self.generators, codebooks, model.codebook_size)
+                steps[:, :, s] = torch.where(
+                    to_draw[:, s], self.sample(logits, noise), steps[:, :, s]
+                )
+            first = done
+            while done < num_frames and finals[done] <= s:
+                done += 1
+            if done > first:
+                index = positions[:, first:done].expand(batch, codebooks, done - first)
+                yield steps.gather(2, index)
 
 
 def _prompt_rows(
@@ -149,47 +187,6 @@ def _prompt_rows(
             f"model lie in 0 ... {model.codebook_size - 1}"
         )
     return prompt.to(device)
-
-
-@torch.inference_mode()
-def _stream_window(
-    model: AudioLM,
-    pattern: Pattern,
-    num_frames: int,
-    known: Tensor,
-    generators: list[torch.Generator],
-    use_cache: bool,
-    sampling: tuple[float, int | None, float | None, bool],
-) -> Iterator[Tensor]:
-    """Fill one window of `num_frames` frames that begins with `known` (B, K, P)."""
-    batch, codebooks, prompt_frames = known.shape
-    positions = pattern.positions(num_frames).to(known.device)
-    steps = known.new_full((batch, codebooks, num_steps(positions)), model.special)
-    steps.scatter_(2, positions[:, :prompt_frames].expand_as(known), known)
-    to_draw = occupied_cells(positions).to(known.device)  # (K, S)
-    to_draw.scatter_(1, positions[:, :prompt_frames], False)
-    finals = final_steps(positions).tolist()
-
-    steps_to_draw = to_draw.any(dim=0).tolist()
-    reader = _Reader(model, batch, steps.shape[2] if use_cache else None)
-    done = prompt_frames
-    for s in range(steps_to_draw.index(True), steps.shape[2]):
-        if steps_to_draw[s]:
-            logits = reader.logits(steps, s)
-            if not bool(torch.isfinite(logits).all()):
-                raise FloatingPointError(
-                    f"the model's logits are not finite at frame {done} of the window; "
-                    f"its weights are damaged: take an earlier checkpoint"
-                )
-            noise = draw_noise(generators, codebooks, model.codebook_size)
-            drawn = sample_codes(logits, noise, *sampling)
-            steps[:, :, s] = torch.where(to_draw[:, s], drawn, steps[:, :, s])
-        first = done
-        while done < num_frames and finals[done] <= s:
-            done += 1
-        if done > first:
-            index = positions[:, first:done].expand(batch, codebooks, done - first)
-            yield steps.gather(2, index)
 
 
 class _Reader:

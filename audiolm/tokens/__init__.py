@@ -4,7 +4,6 @@ from audiolm.tokens.prepare import (
     LeftOut,
     PrepareSummary,
     default_store_dir,
-    prepare_clips,
     prepare_store,
 )
 from audiolm.tokens.sources import Clip, folder_clips
@@ -43,7 +42,6 @@ __all__ = [
     "cut_spans",
     "default_store_dir",
     "folder_clips",
-    "prepare_clips",
     "prepare_store",
     "split_clips",
     "unigram_cross_entropy",

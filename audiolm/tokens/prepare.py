@@ -50,7 +50,7 @@ from audiolm.tokens.shards import (
     scan_shards,
     source_key,
 )
-from audiolm.tokens.sources import SPLIT_NAMES, Clip, folder_clips
+from audiolm.tokens.sources import SPLIT_NAMES, Clip
 from audiolm.tokens.store import INDEX, begin_store, commit_index
 
 if TYPE_CHECKING:
@@ -128,31 +128,6 @@ def default_store_dir(root: str | Path, folder: str | Path, codec: Codec) -> Pat
 
 
 def prepare_store(
-    folder: str | Path,
-    codec: Codec,
-    store_dir: str | Path,
-    *,
-    batch_seconds: float = 160.0,
-    stream_seconds: float = 30.0,
-    shard_seconds: float = 45.0,
-    show_progress: bool = True,
-) -> PrepareSummary:
-    """Encode every recording below `folder`; see `prepare_clips`.
-
-    Raises FileNotFoundError for a folder that does not exist, ValueError for one without audio.
-    """
-    return prepare_clips(
-        folder_clips(folder),
-        codec,
-        store_dir,
-        batch_seconds=batch_seconds,
-        stream_seconds=stream_seconds,
-        shard_seconds=shard_seconds,
-        show_progress=show_progress,
-    )
-
-
-def prepare_clips(
     clips: Iterable[Clip],
     codec: Codec,
     store_dir: str | Path,

@@ -1,6 +1,6 @@
 """Where clips come from: every source of recordings gives `Clip` records, and nothing else.
 
-`prepare_clips` takes any iterable of them, so another kind of source is one more function here.
+`prepare_store` takes any iterable of them, so another kind of source is one more function here.
 """
 
 from __future__ import annotations

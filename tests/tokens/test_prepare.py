@@ -25,7 +25,6 @@ from audiolm.tokens import (
     TokenStore,
     default_store_dir,
     folder_clips,
-    prepare_clips,
     prepare_store,
 )
 from audiolm.tokens.prepare import plan_batches
@@ -36,7 +35,9 @@ CODEC = AUDIO.parent / "codec" / "trial_8khz"
 
 def prepare(folder: Path, codec: Any, store: Path, **changes: Any) -> PrepareSummary:
     settings = {"batch_seconds": 2.0, "stream_seconds": 2.0, "shard_seconds": 0.0}
-    return prepare_store(folder, codec, store, show_progress=False, **settings | changes)
+    return prepare_store(
+        folder_clips(folder), codec, store, show_progress=False, **settings | changes
+    )
 
 
 def contents(path: Path) -> list[Any]:
@@ -125,7 +126,7 @@ def test_what_a_source_says_is_taken_anew_without_encoding(recordings, codec, tm
         Clip(clip.id, clip.path, split="valid", label="noise", text="日本")
         for clip in folder_clips(recordings)
     ]
-    summary = prepare_clips(reversed(clips), codec, tmp_path / "store", show_progress=False)
+    summary = prepare_store(reversed(clips), codec, tmp_path / "store", show_progress=False)
     store = TokenStore(tmp_path / "store")
     assert summary.encoded == 0 and set(store.index["split"]) == {2}
     record = store.record(3)
@@ -159,7 +160,7 @@ def test_bad_files_are_left_out_with_their_reason(recordings, codec, tmp_path, w
 
 def test_a_clip_whose_file_is_missing_is_left_out(recordings, codec, tmp_path):
     clips = [*folder_clips(recordings), Clip("gone", tmp_path / "gone.wav")]
-    summary = prepare_clips(clips, codec, tmp_path / "store", show_progress=False)
+    summary = prepare_store(clips, codec, tmp_path / "store", show_progress=False)
     assert summary.files == 25
     assert [(bad.path.name, bad.reason) for bad in summary.left_out] == [
         ("gone.wav", "No such file or directory")
@@ -184,10 +185,10 @@ def test_no_folder_no_audio_no_clips_and_double_ids(codec, tmp_path):
     with pytest.raises(ValueError, match="no audio"):
         prepare(tmp_path / "empty", codec, tmp_path / "store")
     with pytest.raises(ValueError, match="source is empty"):
-        prepare_clips([], codec, tmp_path / "store")
+        prepare_store([], codec, tmp_path / "store")
     twice = [Clip("a", tmp_path / "1.wav"), Clip("a", tmp_path / "2.wav")]
     with pytest.raises(ValueError, match=r"id 'a', .*1\.wav and .*2\.wav"):
-        prepare_clips(twice, codec, tmp_path / "store")
+        prepare_store(twice, codec, tmp_path / "store")
     assert not (tmp_path / "store").exists()
     with pytest.raises(ValueError, match="train, valid, test"):
         Clip("a", tmp_path / "1.wav", split="dev")
@@ -396,10 +397,10 @@ import importlib.util, pathlib, sys, time
 spec = importlib.util.spec_from_file_location("fakes", sys.argv[1])
 fakes = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fakes)
-from audiolm.tokens import prepare_store
+from audiolm.tokens import folder_clips, prepare_store
 codec = fakes.FakeCodec()
 codec.before_batch = lambda: (print("batch", flush=True), time.sleep(0.02))
-prepare_store(sys.argv[2], codec, sys.argv[3], batch_seconds=2.0, stream_seconds=2.0,
+prepare_store(folder_clips(sys.argv[2]), codec, sys.argv[3], batch_seconds=2.0, stream_seconds=2.0,
               shard_seconds=0.0)
 """
 

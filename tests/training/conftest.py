@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from audiolm.codec import EncodecCodec
-from audiolm.tokens import TokenStore, prepare_store
+from audiolm.tokens import TokenStore, folder_clips, prepare_store
 from audiolm.training import AtomicCheckpointIO, LanguageModelTraining, TokenData
 
 CONTEXT = 12  # frames
@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) ->
         tone = np.sin(np.arange(samples) * rng.uniform(0.02, 0.5))
         soundfile.write(folder / f"{i:02d}.wav", 0.4 * tone + rng.normal(0, 0.05, samples), 800)
     store_dir = tmp_path_factory.mktemp("tokens")
-    prepare_store(folder, tiny_codec, store_dir, show_progress=False)
+    prepare_store(folder_clips(folder), tiny_codec, store_dir, show_progress=False)
     return TokenStore(store_dir)
 
 
