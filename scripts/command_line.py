@@ -6,9 +6,11 @@ Only scripts know Hydra; below them all is plain arguments.
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -46,6 +48,9 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     """
     # Cached, so that the time in it is the same wherever it is looked up.
     OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True, use_cache=True)
+    # Advertisements, and a warning about Lightning's own use of torch.
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
     sys.argv[1:] = [_quote_path(argument) for argument in sys.argv[1:]]
     wants_traceback = bool(os.environ.get("HYDRA_FULL_ERROR"))
 

@@ -14,6 +14,7 @@ from audiolm.tokens import TokenStore, default_store_dir, folder_clips, prepare_
 from command_line import start
 
 STORES = Path("data/tokens")
+DEMO = "data/demo"  # data=demo, made by code
 
 
 def main(cfg: DictConfig) -> None:
@@ -23,7 +24,7 @@ def main(cfg: DictConfig) -> None:
 
 def make_codec(cfg: DictConfig) -> EncodecCodec:
     """The codec of the config, on the GPU where there is one."""
-    if cfg.codec._target_.endswith("demo_codec") and cfg.data.path != cfg.codec.melodies:
+    if cfg.codec._target_.endswith("demo_codec") and cfg.data.path != DEMO:
         raise ValueError(
             "codec=demo knows only the melodies of data=demo; for your recordings pass "
             "codec=encodec_24khz, codec=encodec_48khz, or codec=local codec.path=FILE"
@@ -34,8 +35,8 @@ def make_codec(cfg: DictConfig) -> EncodecCodec:
 
 def encode(cfg: DictConfig, codec: EncodecCodec) -> TokenStore:
     """The store of the config's recordings, made or brought up to date."""
-    if cfg.codec._target_.endswith("demo_codec"):
-        make_melodies(cfg.data.path)
+    if cfg.data.path == DEMO:
+        make_melodies(DEMO)
     store_dir = cfg.data.store or default_store_dir(STORES, cfg.data.path, codec)
     print(prepare_store(folder_clips(cfg.data.path), codec, store_dir))
     return TokenStore(store_dir)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -206,5 +205,4 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
 
 
 if __name__ == "__main__":
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     start("train", main)

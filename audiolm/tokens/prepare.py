@@ -345,7 +345,8 @@ class _Progress:
         self._seconds += seconds
         rate = self._seconds / (time.perf_counter() - self._started)
         self._bar.set_postfix_str(f"{rate:.0f} x realtime", refresh=False)
-        self._bar.update(seconds / 3600)
+        # Headers may promise a little less than was there; a bar over its end warns.
+        self._bar.update(min(seconds / 3600, self._bar.total - self._bar.n))
 
     def close(self) -> None:
         self._bar.close()

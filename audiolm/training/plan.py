@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import num_steps
-from audiolm.tokens import count_codes, unigram_cross_entropy
+from audiolm.tokens import count_codes, unigram_cross_entropy, unigram_entropy
 from audiolm.training.language_model import LanguageModelTraining
 from audiolm.training.token_data import TokenData
 
@@ -42,8 +42,11 @@ class Yardsticks:
 def measure_yardsticks(data: TokenData) -> Yardsticks:
     """The yardsticks of a store and its split."""
     train = count_codes(data.store, data.train_spans)
-    valid = count_codes(data.store, data.valid_spans)
-    unigram = unigram_cross_entropy(train.counts, valid.counts)
+    if len(data.valid_spans):
+        valid = count_codes(data.store, data.valid_spans)
+        unigram = unigram_cross_entropy(train.counts, valid.counts)
+    else:
+        unigram = unigram_entropy(train.counts)
     return Yardsticks(math.log(data.store.codebook_size), tuple(float(x) for x in unigram))
 
 

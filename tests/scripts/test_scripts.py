@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,14 @@ def test_from_recordings_to_sound(workplace: Path, run_script: RunScript, local:
     rows = metrics(run)
     assert [row["step"] for row in rows if row["valid/nats_per_code"]] == ["2", "5"]
     assert all(f"train/nats_per_code_k{k}" in rows[0] for k in range(4))
+
+    evaluated = run_script("evaluate", *local[1:3])
+    assert evaluated.code == 0, evaluated.err
+    figures = json.loads((run / "evaluation.json").read_text())
+    mean = figures["nats_per_code"][-1]
+    best = min(float(row["valid/nats_per_code"]) for row in rows if row["valid/nats_per_code"])
+    assert mean["model"] == pytest.approx(best, rel=0.01)  # training validates in bfloat16
+    assert mean["uniform"] == pytest.approx(math.log(32))
 
     # The second command needs the first one's folder and nothing else, wherever it lies.
     moved = workplace / "sent, by (a friend's) = {é}"

@@ -1,0 +1,99 @@
+"""How well a trained model predicts held-out recordings: python scripts/evaluate.py [key=value]"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from omegaconf import DictConfig
+
+from audiolm.codec import load_codec
+from audiolm.generation.checkpoint import check_format, load_checkpoint, read_checkpoint
+from audiolm.tokens import check_codec
+from audiolm.training import LanguageModelTraining, TokenData, Yardsticks, measure_yardsticks
+from command_line import start
+from generate import codec_folders, find_checkpoint
+from prepare import encode
+
+
+def main(cfg: DictConfig) -> None:
+    path = find_checkpoint(cfg.ckpt_path)
+    module = load_module(path)
+    codec = load_codec(module.codec, codec_folders(path), cfg.codec_repository)
+    store = encode(cfg, codec.to("cuda" if torch.cuda.is_available() else "cpu"))
+    check_codec(store, module.codec)
+    data = TokenData(
+        store,
+        context_frames=module.hparams["context_frames"],
+        batch_size=cfg.data.batch_size,
+        valid_fraction=cfg.data.valid_fraction,
+        num_workers=cfg.data.num_workers,
+    )
+    trainer = Trainer(
+        devices=1,
+        precision="32-true",
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    (metrics,) = trainer.validate(module, data, verbose=False)
+    report(metrics, measure_yardsticks(data), data, path, cfg.out)
+
+
+def load_module(path: Path) -> LanguageModelTraining:
+    """The training module of a checkpoint, with the weights that generation uses."""
+    checkpoint = read_checkpoint(path)
+    check_format(checkpoint, path)
+    module = LanguageModelTraining(**checkpoint["hyper_parameters"])
+    module.model = load_checkpoint(path).model
+    return module
+
+
+def report(
+    metrics: Any, yardsticks: Yardsticks, data: TokenData, checkpoint: Path, out: str | None
+) -> None:
+    """Print the table, and write the same figures as JSON."""
+    codes = int(data.valid_spans["frames"].sum()) * data.store.num_codebooks
+    rows = [
+        {
+            "codebook": k,
+            "model": metrics[f"valid/nats_per_code_k{k}"],
+            "unigram": yardsticks.unigram[k],
+            "uniform": yardsticks.uniform,
+        }
+        for k in range(data.store.num_codebooks)
+    ]
+    mean = {
+        "codebook": "mean",
+        "model": metrics["valid/nats_per_code"],
+        "unigram": yardsticks.unigram_mean,
+        "uniform": yardsticks.uniform,
+    }
+    print(f"{codes:,} held-out codes of {data.store.path}, nats per code")
+    print(f"{'codebook':>8} {'model':>9} {'unigram':>9} {'uniform':>9}")
+    for row in [*rows, mean]:
+        figures = " ".join(f"{row[name]:9.4f}" for name in ("model", "unigram", "uniform"))
+        print(f"{row['codebook']!s:>8} {figures}")
+    print(f"the model would need {metrics['valid/bits_per_second']:.0f} bits a second of audio")
+    file = Path(out) if out else checkpoint.parent.parent / "evaluation.json"
+    figures = {
+        "checkpoint": str(checkpoint),
+        "store": str(data.store.path),
+        "held_out_codes": codes,
+        "bits_per_second": metrics["valid/bits_per_second"],
+        "nats_per_code": [*rows, mean],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, file)
+    print(f"written to {file}")
+
+
+if __name__ == "__main__":
+    start("evaluate", main)
