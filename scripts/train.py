@@ -37,6 +37,8 @@ from prepare import encode, make_codec
 
 def main(cfg: DictConfig) -> None:
     run_dir = Path(cfg.run_dir)
+    if run_dir.is_relative_to(Path.cwd()):
+        run_dir = run_dir.relative_to(Path.cwd())  # as the user would type it
     resume_from = checkpoint_to_resume(cfg, run_dir)
     codec = make_codec(cfg)
     module = make_module(cfg, codec)
@@ -194,7 +196,7 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
     checkpoint = run_dir / "checkpoints" / "last.ckpt"
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, ModelCheckpoint) and callback.best_model_score is not None:
-            checkpoint = Path(callback.best_model_path)
+            checkpoint = run_dir / "checkpoints" / Path(callback.best_model_path).name
             print(
                 f"best      validation loss {float(callback.best_model_score):.3f} nats per code, "
                 f"unigram {yardsticks.unigram_mean:.3f}, uniform {yardsticks.uniform:.3f}"

@@ -22,7 +22,7 @@ TONIC = 220.0  # Hz
 DEGREES = 10  # two octaves
 
 
-def make_melodies(folder: str | Path, num_melodies: int = 200, seed: int = 0) -> None:
+def make_melodies(folder: str | Path, num_melodies: int = 400, seed: int = 0) -> None:
     """Write `num_melodies` WAV files of NOTES * NOTE_DURATION seconds into `folder`.
 
     The same seed gives the same samples. Files that are there already are kept as they are.

@@ -118,6 +118,7 @@ class MultiHeadAttention(nn.Module):
         num_heads: H; must divide `embed_dim`.
         bias: whether both projections have a bias.
         dropout: probability, for the attention weights and for the output.
+        attn_dropout: probability for the attention weights, where it is to be another.
         kernel: "from_scratch" or "fused"; the same result on the same weights.
         rotary: turns queries and keys by their position; None leaves positions to the caller.
 
@@ -132,6 +133,7 @@ class MultiHeadAttention(nn.Module):
         bias: bool = False,
         dropout: float = 0.1,
         *,
+        attn_dropout: float | None = None,
         kernel: str = "from_scratch",
         rotary: RotaryPositions | None = None,
     ) -> None:
@@ -148,7 +150,7 @@ class MultiHeadAttention(nn.Module):
         self.head_dim = embed_dim // num_heads
         self.qkv_proj = nn.Linear(embed_dim, 3 * embed_dim, bias=bias)
         self.o_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.attn_dropout = nn.Dropout(dropout)
+        self.attn_dropout = nn.Dropout(dropout if attn_dropout is None else attn_dropout)
         self.resid_dropout = nn.Dropout(dropout)
         self.kernel: Kernel = KERNELS[kernel]
         self.rotary = rotary
@@ -183,6 +185,7 @@ class CausalSelfAttention(MultiHeadAttention):
         max_seq_len: the longest sequence, in steps; the causal mask is made for it once.
         bias: whether both projections have a bias.
         dropout: probability, for the attention weights and for the output.
+        attn_dropout: probability for the attention weights, where it is to be another.
         kernel: "from_scratch" or "fused".
         rotary: turns queries and keys by their position.
 
@@ -200,10 +203,19 @@ class CausalSelfAttention(MultiHeadAttention):
         bias: bool = False,
         dropout: float = 0.1,
         *,
+        attn_dropout: float | None = None,
         kernel: str = "from_scratch",
         rotary: RotaryPositions | None = None,
     ) -> None:
-        super().__init__(embed_dim, num_heads, bias, dropout, kernel=kernel, rotary=rotary)
+        super().__init__(
+            embed_dim,
+            num_heads,
+            bias,
+            dropout,
+            attn_dropout=attn_dropout,
+            kernel=kernel,
+            rotary=rotary,
+        )
         self.max_seq_len = max_seq_len
         future = torch.ones(max_seq_len, max_seq_len, dtype=torch.bool).triu(diagonal=1)
         # Not persistent: it follows from max_seq_len, and would be the largest tensor in a file.

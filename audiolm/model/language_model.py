@@ -29,6 +29,7 @@ class AudioLM(nn.Module):
         num_heads: attention heads; must divide `embed_dim`.
         feedforward_dim: hidden width of the feed-forward; None takes 8/3 D.
         dropout: probability, on the summed embeddings and inside the blocks.
+        attn_dropout: probability, on the attention weights (see `Transformer`).
         positions: "rotary", "sinusoidal" or "learned".
         kernel: attention's kernel, "from_scratch" or "fused".
 
@@ -48,6 +49,7 @@ class AudioLM(nn.Module):
         num_heads: int,
         feedforward_dim: int | None = None,
         dropout: float = 0.0,
+        attn_dropout: float = 0.0,
         positions: str = "rotary",
         kernel: str = "from_scratch",
     ) -> None:
@@ -69,6 +71,7 @@ class AudioLM(nn.Module):
             max_seq_len,
             feedforward_dim=feedforward_dim,
             dropout=dropout,
+            attn_dropout=attn_dropout,
             positions=positions,
             kernel=kernel,
         )

@@ -73,7 +73,10 @@ class Transformer(nn.Module):
         max_seq_len: the longest sequence in steps.
         feedforward_dim: hidden width of the feed-forward; None takes 8/3 D, rounded up to a
             multiple of 32, which has the parameters of a plain feed-forward of 4 D.
-        dropout: probability.
+        dropout: probability, for the outputs of attention and feed-forward.
+        attn_dropout: probability, for the attention weights. Drawing random numbers for the S x S
+            weights of every head took a third of a training step on a CPU, so it is off unless
+            asked for.
         positions: "rotary", "sinusoidal" or "learned".
         kernel: attention's kernel, "from_scratch" or "fused".
 
@@ -89,6 +92,7 @@ class Transformer(nn.Module):
         max_seq_len: int,
         feedforward_dim: int | None = None,
         dropout: float = 0.0,
+        attn_dropout: float = 0.0,
         positions: str = "rotary",
         kernel: str = "from_scratch",
     ) -> None:
@@ -109,6 +113,7 @@ class Transformer(nn.Module):
                 num_heads,
                 max_seq_len,
                 dropout=dropout,
+                attn_dropout=attn_dropout,
                 kernel=kernel,
                 rotary=(
                     RotaryPositions(embed_dim // num_heads, max_seq_len)
