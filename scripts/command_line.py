@@ -21,7 +21,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -175,7 +175,7 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
 
 
 def _check_types(cfg: DictConfig, config_name: str) -> None:
-    """Refuse a word where the default is a number or a switch.
+    """Refuse a value of another kind than the default: a word for a number, a part for a whole.
 
     Raises:
         ValueError: naming key, value and what is expected.
@@ -190,10 +190,23 @@ def _check_types(cfg: DictConfig, config_name: str) -> None:
         key = override.key_or_group
         default = OmegaConf.select(defaults, key, throw_on_missing=False)
         value = OmegaConf.select(cfg, key)
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise ValueError(f"{key}={value} must be true or false")
-        if isinstance(default, int | float) and isinstance(value, str) and value != "auto":
-            raise ValueError(f"{key}={value} must be a number, such as {default}")
+        if default is None or value is None or value == "auto":
+            continue
+        if isinstance(default, bool):
+            fits, wanted = isinstance(value, bool), "true or false"
+        elif isinstance(default, int):
+            # trainer.devices=[0,1] is a choice of Lightning's.
+            fits = isinstance(value, int | ListConfig) and not isinstance(value, bool)
+            wanted = f"a whole number, such as {default}"
+        elif isinstance(default, float):
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            wanted = f"a number, such as {default}"
+        elif isinstance(default, ListConfig):
+            fits, wanted = isinstance(value, ListConfig), f"a list, such as {default}"
+        else:
+            continue
+        if not fits:
+            raise ValueError(f"{key}={value} must be {wanted}")
 
 
 def _one_line(message: str) -> str:

@@ -76,7 +76,7 @@ class EncodecCodec:
         level = 0 if segment is None else 1
         most = self.settings["n_q"] + level
         self.num_codebooks = most if num_codebooks is None else num_codebooks
-        if not 1 + level <= self.num_codebooks <= most:
+        if not isinstance(self.num_codebooks, int) or not 1 + level <= self.num_codebooks <= most:
             raise ValueError(
                 f"num_codebooks={num_codebooks}: this codec can use {1 + level} to {most}"
                 + (" (the last is the level)" if level else "")

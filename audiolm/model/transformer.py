@@ -97,10 +97,14 @@ class Transformer(nn.Module):
         kernel: str = "from_scratch",
     ) -> None:
         super().__init__()
+        if num_layers < 0:
+            raise ValueError(f"num_layers={num_layers} must not be negative")
         if positions not in POSITIONS:
             raise ValueError(f"positions={positions!r} is unknown; choose one of {POSITIONS}")
         if feedforward_dim is None:
             feedforward_dim = 32 * math.ceil(8 * embed_dim / 3 / 32)
+        elif not isinstance(feedforward_dim, int) or feedforward_dim < 1:
+            raise ValueError(f"feedforward_dim={feedforward_dim} must be a whole number above 0")
         self.positions: SinusoidalPositions | LearnedPositions | None = None
         if positions == "sinusoidal":
             self.positions = SinusoidalPositions(embed_dim, max_seq_len)
@@ -123,15 +127,26 @@ class Transformer(nn.Module):
             )
             feedforward = GatedFeedForward(embed_dim, feedforward_dim, dropout)
             blocks.append(Block(attention, feedforward, embed_dim))
+        self.max_seq_len = max_seq_len
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.blocks = nn.ModuleList(blocks)
         self.last_norm = nn.RMSNorm(embed_dim, eps=1e-6)
         self._initialise()
 
     def forward(self, x: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
-        """(B, S, D) -> (B, S, D); with one cache a block, `x` continues what they hold."""
+        """(B, S, D) -> (B, S, D); with one cache a block, `x` continues what they hold.
+
+        Raises:
+            ValueError: when the sequence, with what the caches hold, exceeds `max_seq_len`.
+        """
+        past = caches[0].length if caches else 0
+        if past + x.shape[1] > self.max_seq_len:
+            raise ValueError(
+                f"a sequence of {past + x.shape[1]} steps exceeds max_seq_len={self.max_seq_len}; "
+                f"shorten it, or build the model for longer ones"
+            )
         if self.positions is not None:
-            x = self.positions(x, 0 if caches is None else caches[0].length)
+            x = self.positions(x, past)
         for i, block in enumerate(self.blocks):
             x = block(x, None if caches is None else caches[i])
         return self.last_norm(x)  # type: ignore[no-any-return]

@@ -49,6 +49,10 @@ class SampleCallback(pl.Callback):
         sampling: dict[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
+        if not isinstance(num_samples, int) or num_samples < 0:
+            raise ValueError(
+                f"callbacks.samples.num_samples={num_samples} must be a whole number, 0 for none"
+            )
         if duration <= 0:
             raise ValueError(f"callbacks.samples.duration={duration} s must be above 0")
         self.codec = codec

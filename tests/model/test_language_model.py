@@ -176,7 +176,16 @@ def test_shared_tables_are_k_embeddings_and_k_heads() -> None:
     assert count_parameters(model) == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_too_long_a_sequence_is_refused(positions: str) -> None:
+    model = make_model("parallel", positions=positions)
+    with pytest.raises(ValueError, match=f"{T + 1} steps exceeds max_seq_len={T}"):
+        model(torch.zeros(1, K, T + 1, dtype=torch.long))
+
+
 def test_bad_settings() -> None:
+    with pytest.raises(ValueError, match=r"feedforward_dim=1\.5"):
+        make_model("delay", feedforward_dim=1.5)
     with pytest.raises(ValueError, match=r"embed_dim=24 .* num_heads=5"):
         make_model("delay", num_heads=5)
     with pytest.raises(ValueError, match="positions='absolute'"):
