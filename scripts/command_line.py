@@ -26,6 +26,8 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RUNS = Path("runs")
+# Settings with a default that null turns off.
+NULLABLE = ("sampling.top_k", "trainer.gradient_clip_val", "trainer.check_val_every_n_epoch")
 # Overrides that hold a path of the user's, which may have any name.
 PATHS = (
     "ckpt_path",
@@ -38,27 +40,28 @@ PATHS = (
     "out",
     "prompt",
 )
-SAFE_PATH = re.compile(r"[A-Za-z0-9_./-]*")
 
 
 def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     """Run `main` on the composed config; what the user got wrong ends in one line and exit code 2.
 
-    A traceback is shown for what nobody expected, or for everything with HYDRA_FULL_ERROR=1.
+    A traceback is shown for other errors, and for all of them with HYDRA_FULL_ERROR=1.
     """
     # Cached, so that the time in it is the same wherever it is looked up.
     OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True, use_cache=True)
-    # Advertisements, and a warning about Lightning's own use of torch.
+    # Advertisements, a warning about Lightning's own use of torch,
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
-    sys.argv[1:] = [_quote_path(argument) for argument in sys.argv[1:]]
+    # and two that every resumed and every short run would show.
+    for message in (".*treespec, LeafSpec", ".*exists and is not empty", ".*logging interval"):
+        warnings.filterwarnings("ignore", message=message)
     wants_traceback = bool(os.environ.get("HYDRA_FULL_ERROR"))
 
     @contextmanager
     def errors_in_one_line() -> Iterator[None]:
         try:
             yield
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
+            print(str(stop) or "stopped", file=sys.stderr)
             sys.exit(130)
         except Exception as error:
             line = _user_line(error, config_name)
@@ -77,6 +80,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         with errors_in_one_line():
+            sys.argv[1:] = [_quote_path(argument) for argument in sys.argv[1:]]
             run()
     finally:
         if not wants_traceback:
@@ -84,11 +88,15 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
 
 
 def _quote_path(argument: str) -> str:
-    """Quote the value of an override that is a path: Hydra reads (, {, comma and = as its own."""
+    """Quote the value of an override that is a path: a name may be a number, or hold ( , or =."""
     key, equals, value = argument.partition("=")
-    if not equals or key not in PATHS or value[:1] in ("'", '"') or SAFE_PATH.fullmatch(value):
+    if not equals or key not in PATHS or value == "null" or value[:1] in ("'", '"'):
         return argument
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    if not value:
+        raise ValueError(f"{key} is empty; pass a path, or {key}=null for none")
+    # Backslashes count for Hydra before a quote only, and OmegaConf would look ${...} up.
+    escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", r"\${")
     return f"{key}='{escaped}'"
 
 
@@ -118,6 +126,8 @@ def _user_line(error: BaseException, config_name: str) -> str | None:
             return f"{key} is not set; pass {key}=..."
         if isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is None:
             return _config_line(str(cause), config_name)
+        if type(cause).__name__ == "MisconfigurationException":  # Lightning's own
+            return _one_line(str(cause))
         if isinstance(cause, ValueError | OSError | FloatingPointError):
             if isinstance(cause, HydraException):  # some of Hydra's own are ValueErrors too
                 return _config_line(str(cause), config_name)
@@ -190,7 +200,7 @@ def _check_types(cfg: DictConfig, config_name: str) -> None:
         key = override.key_or_group
         default = OmegaConf.select(defaults, key, throw_on_missing=False)
         value = OmegaConf.select(cfg, key)
-        if default is None or value is None or value == "auto":
+        if default is None or value == "auto" or (value is None and key in NULLABLE):
             continue
         if isinstance(default, bool):
             fits, wanted = isinstance(value, bool), "true or false"

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
+from audiolm.audio import replacing
 from audiolm.codec import load_codec
 from audiolm.generation.checkpoint import check_format, load_checkpoint, read_checkpoint
 from audiolm.tokens import check_codec
 from audiolm.training import LanguageModelTraining, TokenData, Yardsticks, measure_yardsticks
 from command_line import start
-from generate import codec_folders, find_checkpoint
+from generate import codec_folders, find_checkpoint, run_folder
 from prepare import encode
 
 
 def main(cfg: DictConfig) -> None:
     path = find_checkpoint(cfg.ckpt_path)
     module = load_module(path)
+    if cfg.get("data") is None:
+        with open_dict(cfg):
+            cfg.data = data_of_the_run(module, path)
     codec = load_codec(module.codec, codec_folders(path), cfg.codec_repository)
     store = encode(cfg, codec.to("cuda" if torch.cuda.is_available() else "cpu"))
     check_codec(store, module.codec)
@@ -33,6 +36,11 @@ def main(cfg: DictConfig) -> None:
         valid_fraction=cfg.data.valid_fraction,
         num_workers=cfg.data.num_workers,
     )
+    if data.valid_windows is None:
+        raise ValueError(
+            "data.valid_fraction=0 holds nothing out; pass data=folder data.path=DIR with a "
+            "data.valid_fraction above 0"
+        )
     trainer = Trainer(
         devices=1,
         precision="32-true",
@@ -43,6 +51,18 @@ def main(cfg: DictConfig) -> None:
     )
     (metrics,) = trainer.validate(module, data, verbose=False)
     report(metrics, measure_yardsticks(data), data, path, cfg.out)
+
+
+def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
+    """Where the training's recordings lie, and which of them were held out."""
+    data = module.hparams["data"]
+    if not data or not Path(data["path"]).is_dir():
+        raise ValueError(
+            f"{path} was trained on recordings that are not here ({data and data['path']}); pass "
+            f"data=folder data.path=DIR"
+        )
+    keys = ("path", "store", "valid_fraction", "batch_size")
+    return {**{key: data[key] for key in keys}, "num_workers": 0}
 
 
 def load_module(path: Path) -> LanguageModelTraining:
@@ -80,7 +100,7 @@ def report(
         figures = " ".join(f"{row[name]:9.4f}" for name in ("model", "unigram", "uniform"))
         print(f"{row['codebook']!s:>8} {figures}")
     print(f"the model would need {metrics['valid/bits_per_second']:.0f} bits a second of audio")
-    file = Path(out) if out else checkpoint.parent.parent / "evaluation.json"
+    file = Path(out) if out else run_folder(checkpoint) / "evaluation.json"
     figures = {
         "checkpoint": str(checkpoint),
         "store": str(data.store.path),
@@ -88,10 +108,8 @@ def report(
         "bits_per_second": metrics["valid/bits_per_second"],
         "nats_per_code": [*rows, mean],
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, file)
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     print(f"written to {file}")
 
 

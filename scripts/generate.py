@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from tqdm import tqdm
 
-from audiolm.audio import read_audio, write_wav
+from audiolm.audio import read_audio, replacing, write_wav
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.generation import stream
 from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
@@ -32,6 +31,7 @@ def main(cfg: DictConfig) -> None:
     num_frames = frames_of_duration(cfg.duration, codec)
     prompt = encode_prompt(cfg, codec, trained.context_frames)
     out = out_folder(cfg, path)
+    out.mkdir(parents=True, exist_ok=True)
     if cfg.num_samples < 1:
         raise ValueError(f"num_samples={cfg.num_samples} must be at least 1")
     seeds = [cfg.seed + i for i in range(cfg.num_samples)]
@@ -67,7 +67,7 @@ def main(cfg: DictConfig) -> None:
 
 def find_checkpoint(ckpt_path: str | None) -> Path:
     """The file named, or the best one of the newest run."""
-    if ckpt_path is not None:
+    if ckpt_path not in (None, "last"):
         return Path(ckpt_path)
     run = newest_run()
     if run is None:
@@ -96,16 +96,17 @@ def choose_device(device: str) -> torch.device:
 
 
 def frames_of_duration(duration: float, codec: EncodecCodec) -> int:
-    frames = math.ceil(duration * codec.frame_rate)
-    if frames < 1:
-        raise ValueError(f"duration={duration} s must be above 0")
-    return frames
+    if not 1 / codec.sample_rate <= duration < math.inf:
+        raise ValueError(f"duration={duration} s must be above 0, and not endless")
+    return math.ceil(duration * codec.frame_rate)
 
 
 def encode_prompt(cfg: DictConfig, codec: EncodecCodec, context_frames: int) -> Tensor | None:
     """Codes (K, P) of the prompt, whole frames only: the last, padded one would be a seam."""
     if cfg.prompt is None:
         return None
+    if cfg.prompt_duration is not None and not cfg.prompt_duration > 0:
+        raise ValueError(f"prompt_duration={cfg.prompt_duration} s must be above 0")
     waveform, _ = read_audio(
         cfg.prompt, codec.sample_rate, codec.channels, duration=cfg.prompt_duration
     )
@@ -129,7 +130,13 @@ def out_folder(cfg: DictConfig, checkpoint: Path) -> Path:
     if cfg.out is not None:
         return Path(cfg.out)
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return checkpoint.parent.parent / "generated" / now
+    return run_folder(checkpoint) / "generated" / now
+
+
+def run_folder(checkpoint: Path) -> Path:
+    """The run's folder; for a checkpoint that was sent alone, the one that it lies in."""
+    folder = checkpoint.parent
+    return folder.parent if folder.name == "checkpoints" else folder
 
 
 def draw(
@@ -162,9 +169,8 @@ def write_sample(stem: Path, waveform: Tensor, sample_rate: int, about: dict[str
     about["gain"] = write_wav(stem.with_suffix(".wav"), waveform, sample_rate)
     title = f"step {about['step']}, seed {about['seed']}"
     draw_spectrogram(stem.with_suffix(".png"), waveform, sample_rate, title)
-    partial = stem.with_suffix(".json.partial")
-    partial.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, stem.with_suffix(".json"))
+    with replacing(stem.with_suffix(".json")) as temporary:
+        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def main(cfg: DictConfig) -> None:
 
 def make_codec(cfg: DictConfig) -> EncodecCodec:
     """The codec of the config, on the GPU where there is one."""
-    if cfg.codec._target_.endswith("demo_codec") and cfg.data.path != DEMO:
+    if cfg.codec._target_.endswith("demo_codec") and not is_demo(cfg):
         raise ValueError(
             "codec=demo knows only the melodies of data=demo; for your recordings pass "
             "codec=encodec_24khz, codec=encodec_48khz, or codec=local codec.path=FILE"
@@ -33,9 +33,13 @@ def make_codec(cfg: DictConfig) -> EncodecCodec:
     return codec.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def is_demo(cfg: DictConfig) -> bool:
+    return Path(cfg.data.path).resolve() == Path(DEMO).resolve()
+
+
 def encode(cfg: DictConfig, codec: EncodecCodec) -> TokenStore:
     """The store of the config's recordings, made or brought up to date."""
-    if cfg.data.path == DEMO:
+    if is_demo(cfg):
         make_melodies(DEMO)
     store_dir = cfg.data.store or default_store_dir(STORES, cfg.data.path, codec)
     print(prepare_store(folder_clips(cfg.data.path), codec, store_dir))

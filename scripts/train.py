@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
@@ -27,7 +31,9 @@ from audiolm.training import (
     TokenData,
     Yardsticks,
     best_precision,
+    check_data_settings,
     describe_plan,
+    make_optimizer,
     make_wandb_logger,
     measure_yardsticks,
 )
@@ -39,26 +45,33 @@ def main(cfg: DictConfig) -> None:
     run_dir = Path(cfg.run_dir)
     if run_dir.is_relative_to(Path.cwd()):
         run_dir = run_dir.relative_to(Path.cwd())  # as the user would type it
+    # What can be wrong is found before hours of recordings are encoded for it.
     resume_from = checkpoint_to_resume(cfg, run_dir)
+    check_data_settings(cfg.data.batch_size, cfg.data.valid_fraction)
     codec = make_codec(cfg)
     module = make_module(cfg, codec)
+    make_optimizer(module.model, cfg.trainer.max_steps, **module.optim)
     if resume_from is not None:
-        check_same_settings(module, resume_from)
-    store = encode(cfg, codec)
-    data = TokenData(
-        store,
-        context_frames=module.hparams["context_frames"],
-        batch_size=cfg.data.batch_size,
-        valid_fraction=cfg.data.valid_fraction,
-        seed=cfg.seed,
-        num_workers=cfg.data.num_workers,
-    )
-    carry_codec_along(codec, run_dir)
+        check_same_run(module, resume_from, cfg.trainer.max_steps)
     interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, codec, run_dir), interrupt])
-    yardsticks = measure_yardsticks(data)
-    print(describe_plan(module, data, yardsticks, trainer, cfg.callbacks.ema.decay))
-    trainer.fit(module, data, ckpt_path=resume_from)
+
+    with alone_in(run_dir):
+        data = TokenData(
+            encode(cfg, codec),
+            context_frames=module.hparams["context_frames"],
+            batch_size=cfg.data.batch_size,
+            valid_fraction=cfg.data.valid_fraction,
+            seed=cfg.seed,
+            num_workers=cfg.data.num_workers,
+        )
+        yardsticks = measure_yardsticks(data)
+        if not is_helper_process():
+            carry_codec_along(codec, run_dir)
+            plan = describe_plan(module, data, yardsticks, trainer, cfg.callbacks.ema.decay)
+            print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
+        trainer.loggers = make_loggers(cfg, run_dir)
+        trainer.fit(module, data, ckpt_path=resume_from)
     report(trainer, run_dir, yardsticks, interrupt.interrupted)
 
 
@@ -74,9 +87,12 @@ def checkpoint_to_resume(cfg: DictConfig, run_dir: Path) -> Path | None:
         return None
     path = last if cfg.ckpt_path == "last" else Path(cfg.ckpt_path)
     if not path.is_file():
+        what = (
+            f"no run named {cfg.name} to go on with" if cfg.ckpt_path == "last" else "no such file"
+        )
         raise FileNotFoundError(
-            f"ckpt_path={cfg.ckpt_path}: {path} is not there; pass hydra.run.dir=DIR of the run "
-            f"to go on with, or the checkpoint file itself"
+            f"ckpt_path={cfg.ckpt_path}: {what}; pass hydra.run.dir=DIR of the run, or the "
+            f"checkpoint file itself"
         )
     return path
 
@@ -100,6 +116,13 @@ def make_module(cfg: DictConfig, codec: Codec) -> LanguageModelTraining:
         context_frames=round(cfg.context * codec.frame_rate),
         optim=optim,
         seed=cfg.seed,
+        data={
+            "path": str(Path(cfg.data.path).resolve()),
+            "store": cfg.data.store and str(Path(cfg.data.store).resolve()),
+            "valid_fraction": cfg.data.valid_fraction,
+            "batch_size": cfg.data.batch_size,
+            "accumulate_grad_batches": cfg.trainer.accumulate_grad_batches,
+        },
     )
 
 
@@ -111,23 +134,54 @@ def accelerator(cfg: DictConfig) -> str:
     return str(name)
 
 
-def check_same_settings(module: LanguageModelTraining, path: Path) -> None:
-    """Refuse to go on with a checkpoint of another model, codec, pattern or context."""
+def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
+    """Refuse to go on with a checkpoint of another model, codec or order of the data."""
     checkpoint = read_checkpoint(path)
     check_format(checkpoint, path)
-    then = checkpoint["hyper_parameters"]
-    now = module.hparams
-    for key in ("codec", "pattern", "context_frames", "model"):
-        old, new = then[key], now[key]
-        if key == "model":  # the kernel is how, not what
-            old, new = ({k: v for k, v in d.items() if k != "kernel"} for d in (old, new))
-        if key == "codec":
-            old, new = ((d["fingerprint"], d["num_codebooks"]) for d in (old, new))
-        if old != new:
+    then, now = (comparable(h) for h in (checkpoint["hyper_parameters"], dict(module.hparams)))
+    for key in now:
+        if then.get(key) != now[key]:
             raise ValueError(
-                f"{path} was trained with {key}={old}, this run has {new}; pass the settings of "
-                f"the run to go on with, or start a new one without ckpt_path"
+                f"{path} was trained with {key}={then.get(key)}, this run has {now[key]}; pass the "
+                f"settings of the run to go on with, or start a new one without ckpt_path"
             )
+    if checkpoint["global_step"] >= max_steps:
+        raise ValueError(
+            f"{path} is at step {checkpoint['global_step']} already; to train on, raise "
+            f"trainer.max_steps={max_steps}"
+        )
+
+
+def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same in a resumed run, under the names that a user sets."""
+    codec = settings["codec"]
+    data = settings["data"] or {}
+    return {
+        # The kernel is how the model computes, not what.
+        **{f"model.{k}": v for k, v in settings["model"].items() if k != "kernel"},
+        "pattern": settings["pattern"],
+        "context": settings["context_frames"] / codec["frame_rate"],
+        "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
+        "seed": settings["seed"],
+        "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
+        **{f"data.{k}": data.get(k) for k in ("path", "valid_fraction", "batch_size")},
+    }
+
+
+@contextmanager
+def alone_in(run_dir: Path) -> Iterator[None]:
+    """Keep the run's folder for this training; two in one folder would mix their files."""
+    if is_helper_process():
+        yield
+        return
+    run_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(run_dir / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(
+            f"another training runs in {run_dir}; choose another hydra.run.dir"
+        ) from None
 
 
 def carry_codec_along(codec: EncodecCodec, run_dir: Path) -> None:
@@ -158,27 +212,29 @@ def make_callbacks(cfg: DictConfig, codec: Codec, run_dir: Path) -> list[Callbac
 
 
 def make_trainer(cfg: DictConfig, run_dir: Path, callbacks: list[Callback]) -> Trainer:
-    """Lightning's trainer with our logging and whole checkpoints."""
-    if cfg.trainer.max_steps < 1:
-        raise ValueError(f"trainer.max_steps={cfg.trainer.max_steps} must be at least 1")
-    loggers: list[Logger] = [MetricsCSV(run_dir)]
-    config: Any = OmegaConf.to_container(cfg, resolve=True)
-    wandb = make_wandb_logger(
-        run_dir, cfg.logger.project, f"{cfg.name} {run_dir.name}", cfg.logger.mode, config
-    )
-    if wandb is not None:
-        loggers.append(wandb)
+    """Lightning's trainer, with whole checkpoints; it gets its loggers later."""
+    for key in ("max_steps", "accumulate_grad_batches", "val_check_interval"):
+        if cfg.trainer[key] < 1:
+            raise ValueError(f"trainer.{key}={cfg.trainer[key]} must be at least 1")
     if cfg.trainer.precision == "auto":
         cfg.trainer.precision = best_precision(cfg.trainer.accelerator)
     trainer: Trainer = instantiate(
         cfg.trainer,
         default_root_dir=run_dir,
         callbacks=callbacks,
-        logger=loggers,
+        logger=False,
         plugins=[AtomicCheckpointIO()],
         _convert_="all",
     )
     return trainer
+
+
+def make_loggers(cfg: DictConfig, run_dir: Path) -> list[Logger]:
+    """metrics.csv always, and W&B unless it is off."""
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    name = f"{cfg.name} {run_dir.name}"
+    wandb = make_wandb_logger(run_dir, cfg.logger.project, name, cfg.logger.mode, config)
+    return [MetricsCSV(run_dir)] if wandb is None else [MetricsCSV(run_dir), wandb]
 
 
 def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted: bool) -> None:
@@ -189,10 +245,11 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
     if interrupted:
         print(
             f"stopped after step {step:,} of {trainer.max_steps:,}; to go on, run the same "
-            f"command with ckpt_path=last hydra.run.dir={run_dir}"
+            f"command with ckpt_path=last hydra.run.dir={shlex.quote(str(run_dir))}"
         )
         sys.exit(130)
-    print(f"finished  {step:,} steps")
+    early = f" of {trainer.max_steps:,}: the validation loss no longer fell"
+    print(f"finished  {step:,} steps{early if step < trainer.max_steps else ''}")
     checkpoint = run_dir / "checkpoints" / "last.ckpt"
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, ModelCheckpoint) and callback.best_model_score is not None:
@@ -201,9 +258,10 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
                 f"best      validation loss {float(callback.best_model_score):.3f} nats per code, "
                 f"unigram {yardsticks.unigram_mean:.3f}, uniform {yardsticks.uniform:.3f}"
             )
-    print(f"samples   {run_dir / 'samples'}")
+    if (run_dir / "samples").is_dir():
+        print(f"samples   {run_dir / 'samples'}")
     print(f"metrics   {run_dir / 'metrics.csv'}")
-    print(f"next      python scripts/generate.py ckpt_path={checkpoint}")
+    print(f"next      python scripts/generate.py ckpt_path={shlex.quote(str(checkpoint))}")
 
 
 if __name__ == "__main__":

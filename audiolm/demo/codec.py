@@ -57,7 +57,8 @@ def demo_codec(folder: str | Path, melodies: str | Path) -> EncodecCodec:
         melodies: folder of the demo set, made if it is not there.
     """
     folder = Path(folder)
-    if not (folder / "codec.safetensors").exists():
+    # Both files: a kill can leave one of them.
+    if not all((folder / f"codec.{ending}").exists() for ending in ("safetensors", "json")):
         make_melodies(melodies)
         waveforms = [
             read_audio(path, SAMPLE_RATE, 1)[0]

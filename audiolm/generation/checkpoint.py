@@ -68,10 +68,13 @@ def load_checkpoint(path: Path) -> TrainedModel:
     """
     checkpoint = read_checkpoint(path)
     check_format(checkpoint, path)
-    settings = checkpoint["hyper_parameters"]
-    model, pattern = build_model(
-        settings["model"], settings["pattern"], settings["codec"], settings["context_frames"]
-    )
+    try:
+        settings, step = checkpoint["hyper_parameters"], checkpoint["global_step"]
+        model, pattern = build_model(
+            settings["model"], settings["pattern"], settings["codec"], settings["context_frames"]
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} lacks a setting or has a wrong one: {error}") from error
     prefix = "model."
     # Where training kept an average of the weights (EMA), that is the model to use.
     weights = {
@@ -88,7 +91,7 @@ def load_checkpoint(path: Path) -> TrainedModel:
         pattern,
         settings["context_frames"],
         settings["codec"],
-        checkpoint["global_step"],
+        step,
     )
 
 

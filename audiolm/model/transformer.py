@@ -97,8 +97,10 @@ class Transformer(nn.Module):
         kernel: str = "from_scratch",
     ) -> None:
         super().__init__()
-        if num_layers < 0:
-            raise ValueError(f"num_layers={num_layers} must not be negative")
+        if num_layers < 1 or num_heads < 1:
+            raise ValueError(
+                f"num_layers={num_layers} and num_heads={num_heads} must each be at least 1"
+            )
         if positions not in POSITIONS:
             raise ValueError(f"positions={positions!r} is unknown; choose one of {POSITIONS}")
         if feedforward_dim is None:

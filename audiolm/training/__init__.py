@@ -1,21 +1,23 @@
 """Training in Lightning: modules, batches, callbacks, logging. Only this package imports it."""
 
 from audiolm.training.checkpoint_io import AtomicCheckpointIO
+from audiolm.training.checkpoints import BestCheckpoint, LastCheckpoint
 from audiolm.training.ema import EMA
 from audiolm.training.interrupt import GracefulInterrupt
 from audiolm.training.language_model import LanguageModelTraining
-from audiolm.training.last_checkpoint import LastCheckpoint
 from audiolm.training.metrics_csv import MetricsCSV
+from audiolm.training.optimisation import make_optimizer
 from audiolm.training.plan import Yardsticks, describe_plan, measure_yardsticks
 from audiolm.training.precision import best_precision
 from audiolm.training.progress import StepProgressBar
 from audiolm.training.samples import SampleCallback
-from audiolm.training.token_data import TokenData
+from audiolm.training.token_data import TokenData, check_data_settings
 from audiolm.training.wandb_logger import make_wandb_logger
 
 __all__ = [
     "EMA",
     "AtomicCheckpointIO",
+    "BestCheckpoint",
     "GracefulInterrupt",
     "LanguageModelTraining",
     "LastCheckpoint",
@@ -25,7 +27,9 @@ __all__ = [
     "TokenData",
     "Yardsticks",
     "best_precision",
+    "check_data_settings",
     "describe_plan",
+    "make_optimizer",
     "make_wandb_logger",
     "measure_yardsticks",
 ]

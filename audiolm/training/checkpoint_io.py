@@ -44,7 +44,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         except (OSError, RuntimeError) as error:  # torch may hide the OSError of a full disk
             raise OSError(
                 f"{path}: the checkpoint could not be written ({_first_line(error)}); "
-                f"an older one is kept: free some space and go on with ckpt_path=last"
+                f"{'the older one is kept: ' if path.exists() else ''}free some space and go on "
+                f"with ckpt_path=last"
             ) from error
         finally:
             partial.unlink(missing_ok=True)

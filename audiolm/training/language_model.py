@@ -7,20 +7,52 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model
 from audiolm.model.loss import bits_per_second, codebook_nats, mean_nats, scored_cells
 from audiolm.model.patterns import interleave
 from audiolm.training.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import make_optimizer
+from audiolm.training.optimisation import make_optimizer, take_settings_from
 
 Batch = Mapping[str, Tensor]
+
+
+class StepClock:
+    """Codes a second of training: steps that a validation or a sample fell into do not count."""
+
+    def __init__(self) -> None:
+        self._started: float | None = None  # of the step that runs
+        self._step_codes = 0
+        self._codes = self._seconds = 0.0
+
+    def start_step(self) -> None:
+        """A step starts, and the one before is over."""
+        now = time.perf_counter()
+        if self._started is not None:
+            self._codes += self._step_codes
+            self._seconds += now - self._started
+        self._started, self._step_codes = now, 0
+
+    def count(self, codes: int) -> None:
+        """The step trains on so many codes."""
+        self._step_codes += codes
+
+    def disturbed(self) -> None:
+        """Something else than training falls into this step."""
+        self._started = None
+
+    def codes_per_second(self) -> float | None:
+        """Since it was asked last; None where no step was undisturbed."""
+        rate = self._codes / self._seconds if self._seconds else None
+        self._codes = self._seconds = 0.0
+        return rate
 
 
 class LanguageModelTraining(pl.LightningModule):
@@ -36,6 +68,8 @@ class LanguageModelTraining(pl.LightningModule):
         context_frames: frames of a training window.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
         seed: of the dropout; that of step n follows from (seed, n, rank).
+        data: where the codes come from and how they are dealt out; kept with the checkpoint for
+            those that go on from it or evaluate it, and not used here.
 
     Raises:
         ValueError: for settings that do not fit together.
@@ -49,6 +83,7 @@ class LanguageModelTraining(pl.LightningModule):
         context_frames: int,
         optim: dict[str, Any],
         seed: int = 0,
+        data: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -56,12 +91,15 @@ class LanguageModelTraining(pl.LightningModule):
         self.codec = codec
         self.optim = optim
         self.seed = seed
+        self.clock = StepClock()
         # Moves with the model, and follows from the pattern: not part of a checkpoint.
         self.positions: Tensor
         self.register_buffer("positions", self.pattern.positions(context_frames), persistent=False)
-        self._valid: tuple[Tensor, Tensor] | None = None  # nats and counts so far
-        self._logged_at: tuple[float, int] | None = None  # clock and codes at the last log
-        self._codes_seen = 0
+        self._train = self._valid = self._no_nats()  # nats and counts so far
+
+    def _no_nats(self) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros(self.model.num_codebooks, device=self.device, dtype=torch.float64)
+        return zeros, zeros.clone()
 
     def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed nats (K,) and numbers of codes (K,) of {codes (B, K, T), lengths (B,)}."""
@@ -75,8 +113,14 @@ class LanguageModelTraining(pl.LightningModule):
         for logger in self.trainer.loggers:
             if isinstance(logger, MetricsCSV):
                 logger.start(self.trainer.global_step)
+        if self.trainer.global_step > 0:
+            fresh = make_optimizer(self.model, self.trainer.max_steps, **self.optim)
+            schedule = self.trainer.lr_scheduler_configs[0].scheduler
+            take_settings_from(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
+        self._train = self._no_nats()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self.clock.start_step()
         # Dropout of a step depends on the step alone: a resumed run needs no random state, and
         # nothing else that draws numbers (sampling, validation) can change the training.
         words = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
@@ -84,19 +128,16 @@ class LanguageModelTraining(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         nats, counts = self.nats(batch)
-        loss = mean_nats(nats, counts)
-        if not bool(torch.isfinite(loss)):
-            raise FloatingPointError(
-                f"the loss is {float(loss.detach())} at step {self.global_step}; the weights "
-                f"before it are kept: lower optim.lr, or raise optim.warmup_steps, and go on "
-                f"with ckpt_path=last"
-            )
-        self._codes_seen += int(batch["lengths"].sum()) * self.model.num_codebooks
-        self.log("loss", loss.detach(), prog_bar=True, logger=False)
-        if self._is_logging_step():
-            self._log_nats("train", nats.detach(), counts)
-            self._log_speed()
-        return loss
+        mean = mean_nats(nats.detach(), counts)
+        if not bool(torch.isfinite(mean)):
+            raise FloatingPointError(self._not_finite("loss", mean))
+        for total, new in zip(self._train, (nats.detach(), counts), strict=True):
+            total += new
+        self.clock.count(int(batch["lengths"].sum()) * self.model.num_codebooks)
+        self.log("loss", mean, prog_bar=True, logger=False)
+        # Divided by what a batch without padding holds, which is the same for all batches: so a
+        # code weighs the same in whatever batch, accumulated batch or process it is trained on.
+        return nats.sum() / batch["codes"].numel()
 
     def configure_gradient_clipping(
         self,
@@ -104,27 +145,33 @@ class LanguageModelTraining(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        # One pass gives both the norm to log and the clipping.
-        limit = float("inf") if gradient_clip_val is None else gradient_clip_val
+        # Once an optimiser step, however many batches it accumulates.
+        limit = gradient_clip_val or float("inf")  # None and 0 are off
         norm = torch.nn.utils.clip_grad_norm_(self.parameters(), limit)
-        if self._is_logging_step():
+        # A scaler of float16 gradients skips such steps itself.
+        if not bool(torch.isfinite(norm)) and not str(self.trainer.precision).startswith("16"):
+            raise FloatingPointError(self._not_finite("gradient", norm))
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if (self.global_step + 1) % max(1, every) == 0:
+            self._log_nats("train", *self._train)
             self.log("optim/grad_norm", norm)
             self.log("optim/lr", optimizer.param_groups[0]["lr"])
+            speed = self.clock.codes_per_second()
+            if speed is not None:
+                self.log("train/codes_per_second", speed * self.trainer.world_size)
+        self._train = self._no_nats()
 
     def on_validation_epoch_start(self) -> None:
-        zeros = torch.zeros(self.model.num_codebooks, device=self.device, dtype=torch.float64)
-        self._valid = (zeros, zeros.clone())
+        self.clock.disturbed()
+        self._valid = self._no_nats()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        assert self._valid is not None
         for total, new in zip(self._valid, self.nats(batch), strict=True):
             total += new
 
     def on_validation_epoch_end(self) -> None:
-        assert self._valid is not None
         # Sums over all ranks, then one division: every held-out code counts once and the same.
         nats, counts = (self.trainer.strategy.reduce(x, reduce_op="sum") for x in self._valid)
-        self._valid = None
         self._log_nats("valid", nats, counts)
 
     def configure_optimizers(self) -> Any:
@@ -137,9 +184,12 @@ class LanguageModelTraining(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["audiolm_format"] = CHECKPOINT_FORMAT
 
-    def _is_logging_step(self) -> bool:
-        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return (self.global_step + 1) % max(1, every) == 0
+    def _not_finite(self, what: str, value: Tensor) -> str:
+        return (
+            f"the {what} is {float(value)} at step {self.global_step}; checkpoints from before are "
+            f"untouched: lower optim.lr={self.optim.get('lr')} or raise optim.warmup_steps, and go "
+            f"on with ckpt_path=last, or anew where there is none"
+        )
 
     def _log_nats(self, stage: str, nats: Tensor, counts: Tensor) -> None:
         self.log(f"{stage}/nats_per_code", mean_nats(nats, counts).float())
@@ -148,11 +198,3 @@ class LanguageModelTraining(pl.LightningModule):
         means = nats / counts.clamp(min=1)
         for k in range(len(means)):
             self.log(f"{stage}/nats_per_code_k{k}", means[k].float())
-
-    def _log_speed(self) -> None:
-        now = time.perf_counter()
-        if self._logged_at is not None:
-            then, codes = self._logged_at
-            speed = (self._codes_seen - codes) * self.trainer.world_size / (now - then)
-            self.log("train/codes_per_second", speed)
-        self._logged_at = (now, self._codes_seen)

@@ -39,20 +39,24 @@ def make_optimizer(
         lr: the highest learning rate.
         weight_decay: decay of matrices and embeddings; gains of norms have none.
         betas: decay of the averages of the gradient and of its square.
-        warmup_steps: steps until `lr` is reached.
+        warmup_steps: steps until `lr` is reached; no more than `max_steps` are taken.
         final_lr_ratio: learning rate at the end, as a share of `lr`.
 
     Raises:
-        ValueError: for a `lr` that is not above 0, or a warm-up longer than the run.
+        ValueError: for settings out of range.
 
     Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
     """
     if not lr > 0:
         raise ValueError(f"optim.lr={lr} must be above 0")
-    if not 0 <= warmup_steps <= max_steps:
-        raise ValueError(
-            f"optim.warmup_steps={warmup_steps} must lie in 0 ... trainer.max_steps={max_steps}"
-        )
+    for name, value in (
+        ("warmup_steps", warmup_steps),
+        ("weight_decay", weight_decay),
+        ("final_lr_ratio", final_lr_ratio),
+    ):
+        if not value >= 0:
+            raise ValueError(f"optim.{name}={value} must not be negative")
+    warmup_steps = min(warmup_steps, max_steps)
     matrices = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
     others = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
     groups = [
@@ -64,3 +68,25 @@ def make_optimizer(
         optimizer, lambda step: warmup_cosine(step, max_steps, warmup_steps, final_lr_ratio)
     )
     return optimizer, schedule
+
+
+def take_settings_from(
+    optimizer: torch.optim.Optimizer, schedule: LambdaLR, fresh: tuple[torch.optim.AdamW, LambdaLR]
+) -> None:
+    """Give a resumed optimiser and schedule the settings of fresh ones, and keep their state.
+
+    A checkpoint brings its own learning rate, decay and betas back; a user who resumes with others
+    means the others. With the same settings nothing changes, not even by rounding.
+    """
+    new_optimizer, new_schedule = fresh
+    schedule.base_lrs = list(new_schedule.base_lrs)
+    for group, new, base, factor in zip(
+        optimizer.param_groups,
+        new_optimizer.param_groups,
+        schedule.base_lrs,
+        new_schedule.lr_lambdas,
+        strict=True,
+    ):
+        for key in ("weight_decay", "betas", "initial_lr"):
+            group[key] = new[key]
+        group["lr"] = base * factor(schedule.last_epoch)

@@ -15,8 +15,10 @@ import lightning.pytorch as pl
 from audiolm.audio import write_wav
 from audiolm.codec import Codec
 from audiolm.generation import generate
+from audiolm.generation.sampling import check_sampling
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.training.ema import averaged_weights
+from audiolm.training.interrupt import GracefulInterrupt
 from audiolm.training.language_model import LanguageModelTraining
 from audiolm.training.wandb_logger import log_audio
 
@@ -63,22 +65,30 @@ class SampleCallback(pl.Callback):
         self.sampling = sampling or {}
         self.seed = seed
         self._drawn_at = -1
+        check_sampling(
+            self.sampling.get("temperature", 1.0),
+            self.sampling.get("top_k"),
+            self.sampling.get("top_p"),
+        )
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         due = self.every_n_steps > 0 and trainer.global_step % self.every_n_steps == 0
-        if due and trainer.global_step != self._drawn_at:
+        if due and trainer.global_step > 0:  # 0 while the first gradients are accumulated
             self._draw(trainer, module)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        finished = trainer.global_step >= trainer.max_steps
-        if finished and trainer.global_step != self._drawn_at:
+        callbacks = trainer.callbacks  # type: ignore[attr-defined]
+        if not any(isinstance(c, GracefulInterrupt) and c.interrupted for c in callbacks):
             self._draw(trainer, module)
 
     def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, LanguageModelTraining)
+        if trainer.global_step == self._drawn_at:
+            return
         self._drawn_at = trainer.global_step
         if not self.num_samples or not trainer.is_global_zero:
             return
+        module.clock.disturbed()
         was_training = module.model.training
         module.model.eval()
         try:

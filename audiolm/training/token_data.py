@@ -35,6 +35,14 @@ class StepLoader(DataLoader[Any]):
         pass
 
 
+def check_data_settings(batch_size: int, valid_fraction: float) -> None:
+    """Raise ValueError for settings out of range, before anything is encoded for them."""
+    if batch_size < 1:
+        raise ValueError(f"data.batch_size={batch_size} must be at least 1")
+    if not 0 <= valid_fraction < 1:
+        raise ValueError(f"data.valid_fraction={valid_fraction} must be from 0 to below 1")
+
+
 class TokenData(pl.LightningDataModule):
     """Windows of `context_frames` frames from a store, as {codes (B, K, T), lengths (B,)}.
 
@@ -61,30 +69,45 @@ class TokenData(pl.LightningDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"data.batch_size={batch_size} must be at least 1")
+        check_data_settings(batch_size, valid_fraction)
         self.store = store
+        self.valid_fraction = valid_fraction
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.train_spans, self.valid_spans = split_clips(store, valid_fraction)
         self.train_windows = TrainingWindows(store, self.train_spans, context_frames, seed)
-        self.valid_windows = ValidationWindows(store, self.valid_spans, context_frames)
+        # Without held-out clips there is no validation.
+        self.valid_windows = (
+            ValidationWindows(store, self.valid_spans, context_frames)
+            if len(self.valid_spans)
+            else None
+        )
 
     def train_dataloader(self) -> StepLoader:
         assert self.trainer is not None
         accumulate = self.trainer.accumulate_grad_batches
+        # Overfitting goes through its few batches from the first one on, again and again.
+        overfits: bool = self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
         sampler = StepSampler(
             self.batch_size,
             rank=self.trainer.global_rank,
             world_size=self.trainer.world_size,
-            start_batch=self.trainer.global_step * accumulate,
+            start_batch=0 if overfits else self.trainer.global_step * accumulate,
             num_batches=self.trainer.max_steps * accumulate,
         )
         return self._loader(self.train_windows, sampler)
 
-    def val_dataloader(self) -> StepLoader:
+    def val_dataloader(self) -> StepLoader | list[Any]:
         assert self.trainer is not None
+        if self.valid_windows is None:
+            return []
         rank, world_size = self.trainer.global_rank, self.trainer.world_size
+        if len(self.valid_windows) < world_size:
+            raise ValueError(
+                f"{len(self.valid_windows)} held-out windows are too few for {world_size} "
+                f"processes; raise data.valid_fraction={self.valid_fraction}, shorten context, "
+                f"or take fewer trainer.devices"
+            )
         mine = list(range(rank, len(self.valid_windows), world_size))
         batches = [mine[i : i + self.batch_size] for i in range(0, len(mine), self.batch_size)]
         return self._loader(self.valid_windows, batches)

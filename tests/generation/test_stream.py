@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from audiolm.generation import generate, stream
-from audiolm.generation.stream import ROWS
+from audiolm.generation.streaming import ROWS
 from audiolm.model import PATTERNS, AudioLM, make_pattern
 from audiolm.model.patterns import num_steps
 
