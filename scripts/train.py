@@ -160,7 +160,7 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         # The kernel is how the model computes, not what.
         **{f"model.{k}": v for k, v in settings["model"].items() if k != "kernel"},
         "pattern": settings["pattern"],
-        "context": settings["context_frames"] / codec["frame_rate"],
+        "context": round(settings["context_frames"] / codec["frame_rate"], 2),
         "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
         "seed": settings["seed"],
         "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),

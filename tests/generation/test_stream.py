@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from audiolm.generation import generate, stream
-from audiolm.generation.streaming import ROWS
+from audiolm.generation.streaming import ROWS, _Reader
 from audiolm.model import PATTERNS, AudioLM, make_pattern
 from audiolm.model.patterns import num_steps
 
@@ -89,6 +89,32 @@ def test_a_sample_depends_on_its_own_seed_only(pattern: str, prompt: int) -> Non
     for chosen in ([4], [4, 3], seeds[:ROWS], seeds[::-1], [4] * 3):
         assert torch.equal(draw(chosen), many[chosen])
     assert len({tuple(row.flatten().tolist()) for row in many}) == len(seeds)
+
+
+@pytest.mark.parametrize("width", [24, 192])
+def test_logits_of_a_sample_are_the_same_bits_in_every_batch(width: int) -> None:
+    """The codes could agree by luck; this is why they cannot differ."""
+    torch.manual_seed(0)
+    model = AudioLM(K, V, CONTEXT, embed_dim=width, num_layers=2, num_heads=4).eval()
+    steps = torch.randint(0, V, (2 * ROWS + 3, K, CONTEXT))
+
+    def last_logits(rows: torch.Tensor) -> torch.Tensor:
+        reader = _Reader(model, len(rows), CONTEXT)
+        with torch.inference_mode():
+            reader.logits(rows, 2)  # several steps at once, then one by one
+            return torch.cat([reader.logits(rows, s) for s in range(3, CONTEXT)], dim=-1)
+
+    whole = last_logits(steps)
+    for rows in ([5], [0, 1], [18, 3, 7, 9, 1], list(range(ROWS)), list(range(18, 0, -1))):
+        assert torch.equal(last_logits(steps[rows]), whole[rows])
+
+
+def test_a_pattern_of_fixed_length_is_always_laid_out_for_the_context() -> None:
+    model, laid_out = make_model("coarse_first"), make_pattern("coarse_first", K)
+    whole = generate(model, laid_out, CONTEXT, CONTEXT, [0, 1])
+    for frames in (1, 3, CONTEXT - 1):
+        short = generate(model, laid_out, frames, CONTEXT, [0, 1])
+        assert torch.equal(short, whole[:, :, :frames])
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

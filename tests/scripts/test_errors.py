@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from audiolm.tokens import TokenStore
 
@@ -43,7 +44,16 @@ def refused(result: object, *parts: str) -> None:
         (["+model.depth=5"], ["unexpected keyword argument 'depth'"]),
         (["model.positions=absolute"], ["positions='absolute'", "rotary"]),
         (["trainer.max_steps=0"], ["max_steps=0"]),
-        (["ckpt_path=nowhere.ckpt"], ["nowhere.ckpt is not there"]),
+        (["trainer.max_steps=null"], ["max_steps=None must be a whole number"]),
+        (["trainer.accumulate_grad_batches=0"], ["accumulate_grad_batches=0"]),
+        (["model.num_layers=0"], ["num_layers=0"]),
+        (["data.valid_fraction=2"], ["valid_fraction=2"]),
+        (["sampling.temperature=0"], ["temperature=0"]),
+        (["optim.weight_decay=-1"], ["weight_decay=-1"]),
+        (["callbacks.ema.decay=2"], ["decay=2"]),
+        (["trainer=gpu"], ["gpu"]),
+        (["data.path="], ["data.path is empty"]),
+        (["ckpt_path=nowhere.ckpt"], ["nowhere.ckpt: no such file"]),
         (["ckpt_path=last"], ["hydra.run.dir=DIR"]),
         (["data=folder", "data.path=.", "codec=demo"], ["codec=demo knows only the melodies"]),
     ],
@@ -139,13 +149,26 @@ def test_checkpoints(workplace: Path, run_script: RunScript, local: list[str]) -
     for script, arguments in (("generate", []), ("train", local)):
         refused(run_script(script, *arguments, "ckpt_path=text.ckpt"), "text.ckpt")
     # Another model than that of the checkpoint.
-    refused(
-        run_script("train", *local, f"ckpt_path={whole}", "model.embed_dim=64"), "embed_dim", "64"
-    )
+    for change, *parts in (
+        ("model.embed_dim=64", "model.embed_dim=32", "64"),
+        ("pattern=parallel", "pattern=delay", "parallel"),
+        ("context=2", "context=1.0", "has 1.99"),
+        ("seed=7", "seed=0", "7"),
+        ("data.batch_size=2", "data.batch_size=4", "2"),
+        ("data.path=.", "data.path="),
+        ("trainer.max_steps=6", "at step 6 already", "trainer.max_steps=6"),
+    ):
+        refused(run_script("train", *local, f"ckpt_path={whole}", change), *parts)
+    # Files that torch reads and that are not ours.
+    foreign = torch.load(whole, weights_only=True)
+    for key in ("audiolm_format", "hyper_parameters", "state_dict"):
+        torch.save({k: v for k, v in foreign.items() if k != key}, "foreign.ckpt")
+        refused(run_script("generate", "ckpt_path=foreign.ckpt"), "foreign.ckpt")
     for bad, part in (
         ("sampling.temperature=0", "temperature=0"),
         ("sampling.top_k=0", "top_k=0"),
         ("duration=0", "duration=0"),
+        ("duration=inf", "duration=inf"),
         ("num_samples=0", "num_samples=0"),
         ("device=tpu", "device=tpu"),
         ("sampling.topk=3", "did you mean sampling.top_k?"),

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import EarlyStopping
 
+from audiolm.audio import read_audio
 from audiolm.codec import EncodecCodec
+from audiolm.generation import generate
 from audiolm.generation.checkpoint import load_checkpoint, read_checkpoint
 from audiolm.model import interleave
 from audiolm.tokens import TokenStore, unigram_entropy
-from audiolm.training import EMA, LastCheckpoint, SampleCallback, measure_yardsticks
+from audiolm.training import (
+    EMA,
+    BestCheckpoint,
+    LanguageModelTraining,
+    LastCheckpoint,
+    SampleCallback,
+    make_optimizer,
+    measure_yardsticks,
+)
+from audiolm.training.language_model import StepClock
 
 from .conftest import CONTEXT, MODEL, OPTIM, make_data, make_module, make_trainer
 
@@ -143,11 +155,11 @@ def fit(
 def test_accumulated_batches_equal_one_large_batch(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
-    """Windows of one frame are all full, so the mean of means is the mean."""
+    """Also where some windows are full and others nearly empty: every code weighs the same."""
     weights = []
     for batch_size, accumulate in ((8, 1), (2, 4)):
-        module = make_module(tiny_codec, context_frames=1, model={**MODEL, "dropout": 0.0})
-        data = make_data(store, context_frames=1, batch_size=batch_size)
+        module = make_module(tiny_codec, model={**MODEL, "dropout": 0.0})
+        data = make_data(store, batch_size=batch_size)
         fit(
             tmp_path,
             store,
@@ -295,6 +307,193 @@ def test_independent_codes_are_not_predicted_better_than_by_their_frequency(
     assert unigram_entropy(np.array([[4, 3, 2, 1, 0]]))[0] < math.log(5)
 
 
-def test_early_signals_do_not_lose_the_handler() -> None:
-    """Nothing of a finished run stays behind in the process."""
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+def full_batch(lengths: list[int], filling: int = 0) -> dict[str, torch.Tensor]:
+    codes = torch.randint(0, 32, (len(lengths), 3, CONTEXT), generator=torch.Generator())
+    for row, length in zip(codes, lengths, strict=True):
+        row[:, length:] = filling
+    return {"codes": codes, "lengths": torch.tensor(lengths)}
+
+
+def test_padding_is_not_seen(tiny_codec: EncodecCodec) -> None:
+    module = make_module(tiny_codec).eval()
+    one, two = (module.nats(full_batch([3, CONTEXT, 7], filling)) for filling in (0, 5))
+    assert torch.equal(one[0], two[0]) and torch.equal(one[1], two[1])
+    assert one[1].tolist() == [3 + CONTEXT + 7] * 3
+
+
+def test_dropout_differs_between_steps_ranks_and_seeds(tiny_codec: EncodecCodec) -> None:
+    drawn = set()
+    for seed, step, rank in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)):
+        module = make_module(tiny_codec, seed=seed)
+        module._trainer = SimpleNamespace(global_rank=rank)  # type: ignore[assignment]
+        for _ in range(2):  # the same step, the same numbers
+            LanguageModelTraining.on_train_batch_start(module, {}, step)
+            numbers = tuple(torch.rand(4).tolist())
+        drawn.add(numbers)
+    assert len(drawn) == 4
+
+
+@pytest.mark.parametrize("limit, clipped", [(1e-3, True), (0, False), (None, False)])
+def test_gradients_are_clipped_where_asked_for(
+    tmp_path: Path,
+    store: TokenStore,
+    tiny_codec: EncodecCodec,
+    limit: float | None,
+    clipped: bool,
+) -> None:
+    norms = []
+
+    class Norms(pl.Callback):
+        def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+            parts = [p.grad.norm() for p in module.parameters()]
+            norms.append(float(torch.stack(parts).norm()))
+
+    fit(tmp_path, store, tiny_codec, [Norms()], gradient_clip_val=limit, max_steps=3)
+    assert all((norm <= 1.001e-3) == clipped for norm in norms)
+
+
+def test_a_gradient_that_is_not_finite_never_reaches_a_checkpoint(
+    tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
+) -> None:
+    class Poison(pl.Callback):
+        def on_after_backward(self, trainer: pl.Trainer, module: Any) -> None:
+            if trainer.global_step == 5:
+                module.model.heads.weight.grad[0, 0] = float("inf")
+
+    with pytest.raises(FloatingPointError, match=r"gradient is \w+ at step 5"):
+        fit(tmp_path, store, tiny_codec, [Poison(), LastCheckpoint(tmp_path, 3)])
+    kept = read_checkpoint(tmp_path / "last.ckpt")
+    assert kept["global_step"] == 3
+    assert all(bool(torch.isfinite(w).all()) for w in kept["state_dict"].values())
+
+
+def test_decay_is_for_matrices_only(tiny_codec: EncodecCodec) -> None:
+    optimizer, _ = make_optimizer(make_module(tiny_codec).model, 10, weight_decay=0.3)
+    for group in optimizer.param_groups:
+        dimensions = {min(p.ndim, 2) for p in group["params"]}
+        assert dimensions == ({2} if group["weight_decay"] == 0.3 else {1})
+
+
+def test_a_resumed_run_takes_the_settings_it_is_given(
+    tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
+) -> None:
+    fit(tmp_path, store, tiny_codec, [LastCheckpoint(tmp_path)], max_steps=6)
+    for lr, decay in ((OPTIM["lr"], 0.1), (1e-5, 0.5)):
+        module = make_module(tiny_codec, optim={**OPTIM, "lr": lr, "weight_decay": decay})
+        trainer = make_trainer(tmp_path, max_steps=8)
+        trainer.fit(module, make_data(store), ckpt_path=tmp_path / "last.ckpt")
+        matrices = trainer.optimizers[0].param_groups[0]
+        assert matrices["weight_decay"] == decay
+        assert 0 < matrices["lr"] <= lr
+
+
+def test_the_best_checkpoint_stays_the_best_over_a_resumed_run(
+    tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
+) -> None:
+    """Also where the checkpoint was written just before the validation that was the best."""
+    losses = iter([3.0, 2.0, 2.5, 2.4])
+
+    class Scripted(LanguageModelTraining):
+        def on_validation_epoch_end(self) -> None:
+            self.log("valid/nats_per_code", next(losses))
+
+    def run(max_steps: int, last: Path | None) -> BestCheckpoint:
+        pl.seed_everything(0, verbose=False)
+        module = Scripted(MODEL, "delay", tiny_codec.identity(), CONTEXT, OPTIM)
+        best = BestCheckpoint(tmp_path)
+        trainer = make_trainer(
+            tmp_path,
+            max_steps=max_steps,
+            val_check_interval=4,
+            callbacks=[LastCheckpoint(tmp_path, 8), best],
+        )
+        trainer.fit(module, make_data(store), ckpt_path=last)
+        return best
+
+    run(8, None)  # last.ckpt is of step 8, from before the validation of that step
+    resumed = run(16, tmp_path / "last.ckpt")
+    assert float(resumed.best_model_score) == 2.0
+    assert read_checkpoint(tmp_path / "best.ckpt")["global_step"] == 8
+
+
+def test_early_stopping_leaves_a_last_checkpoint_and_samples(
+    tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
+) -> None:
+    stopping = EarlyStopping("valid/nats_per_code", patience=1, min_delta=100.0)
+    samples = SampleCallback(tiny_codec, tmp_path / "s", every_n_steps=0, duration=0.1)
+    callbacks = [stopping, samples, LastCheckpoint(tmp_path, 100)]
+    trainer = fit(tmp_path, store, tiny_codec, callbacks, max_steps=40)
+    assert trainer.global_step < 40
+    assert read_checkpoint(tmp_path / "last.ckpt")["global_step"] == trainer.global_step
+    assert list((tmp_path / "s").glob("*.wav"))
+
+
+def test_samples_are_drawn_as_generation_would(
+    tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
+) -> None:
+    """Without dropout, and with the averaged weights."""
+    callbacks = [
+        EMA(0.5),
+        SampleCallback(tiny_codec, tmp_path, every_n_steps=0, num_samples=1, duration=0.3),
+        LastCheckpoint(tmp_path),
+    ]
+    fit(tmp_path, store, tiny_codec, callbacks, module=make_module(tiny_codec))
+    trained = load_checkpoint(tmp_path / "last.ckpt")
+    codes = generate(trained.model, trained.pattern, 20, CONTEXT, [0])
+    waveform, _ = read_audio(tmp_path / "step_00000012_sample_000.wav")
+    expected = tiny_codec.decode(codes)[0]
+    expected = expected / max(1.0, float(expected.abs().max()))
+    torch.testing.assert_close(waveform, expected, rtol=0, atol=1e-3)
+
+
+def test_without_held_out_clips_there_is_no_validation(
+    tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
+) -> None:
+    data = make_data(store, valid_fraction=0.0)
+    assert measure_yardsticks(data).unigram_mean > 0
+    trainer = fit(tmp_path, store, tiny_codec, [LastCheckpoint(tmp_path)], data=data)
+    assert trainer.global_step == 12 and "valid/nats_per_code" not in trainer.callback_metrics
+
+
+def batches(store: TokenStore, rank: int, world_size: int, batch_size: int, seed: int = 0) -> Any:
+    data = make_data(store, batch_size=batch_size, seed=seed)
+    data.trainer = SimpleNamespace(
+        global_rank=rank,
+        world_size=world_size,
+        accumulate_grad_batches=1,
+        global_step=0,
+        max_steps=3,
+        overfit_batches=0,
+    )
+    return [batch["codes"] for batch in data.train_dataloader()], data
+
+
+def test_ranks_share_the_batches_of_one_process(store: TokenStore) -> None:
+    (whole, alone), (zero, first), (one, second) = (
+        batches(store, *split) for split in ((0, 1, 4), (0, 2, 2), (1, 2, 2))
+    )
+    for joined, a, b in zip(whole, zero, one, strict=True):
+        assert torch.equal(joined, torch.cat([a, b]))
+    assert not torch.equal(whole[0], batches(store, 0, 1, 4, seed=1)[0][0])
+    held_out = [sum(int(b["lengths"].sum()) for b in d.val_dataloader()) for d in (first, second)]
+    assert sum(held_out) == int(alone.valid_spans["frames"].sum()) and min(held_out) > 0
+
+
+def test_too_few_held_out_windows_for_the_processes(store: TokenStore) -> None:
+    _, data = batches(store, 0, 999, 1)
+    with pytest.raises(ValueError, match=r"too few for 999 processes; raise data\.valid_fraction"):
+        data.val_dataloader()
+
+
+def test_speed_counts_undisturbed_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 1.0, 2.0, 50.0, 51.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    clock = StepClock()
+    for codes, disturbed in ((10, False), (10, False), (99, True), (20, False)):
+        clock.start_step()
+        clock.count(codes)
+        if disturbed:
+            clock.disturbed()
+    clock.start_step()
+    assert clock.codes_per_second() == pytest.approx((10 + 10 + 20) / 3)
+    assert clock.codes_per_second() is None
