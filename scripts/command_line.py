@@ -19,6 +19,7 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -191,9 +192,11 @@ def _check_types(cfg: DictConfig, config_name: str) -> None:
         ValueError: naming key, value and what is expected.
     """
     state = GlobalHydra.instance().hydra
-    overrides = list(hydra.core.hydra_config.HydraConfig.get().overrides.task)
+    overrides = list(HydraConfig.get().overrides.task)
     parsed = OverridesParser.create().parse_overrides(overrides)
-    groups = [o.input_line for o in parsed if (CONFIGS / o.get_key_element().lstrip("+~")).is_dir()]
+    groups = [
+        str(o.input_line) for o in parsed if (CONFIGS / o.get_key_element().lstrip("+~")).is_dir()
+    ]
     defaults = _compose(config_name, groups)
     GlobalHydra.instance().hydra = state
     for override in parsed:

@@ -97,8 +97,8 @@ def report(
     print(f"{codes:,} held-out codes of {data.store.path}, nats per code")
     print(f"{'codebook':>8} {'model':>9} {'unigram':>9} {'uniform':>9}")
     for row in [*rows, mean]:
-        figures = " ".join(f"{row[name]:9.4f}" for name in ("model", "unigram", "uniform"))
-        print(f"{row['codebook']!s:>8} {figures}")
+        columns = " ".join(f"{row[name]:9.4f}" for name in ("model", "unigram", "uniform"))
+        print(f"{row['codebook']!s:>8} {columns}")
     print(f"the model would need {metrics['valid/bits_per_second']:.0f} bits a second of audio")
     file = Path(out) if out else run_folder(checkpoint) / "evaluation.json"
     figures = {

@@ -30,10 +30,10 @@ def main(cfg: DictConfig) -> None:
     codec = load_codec(trained.codec, codec_folders(path), cfg.codec_repository).to(device)
     num_frames = frames_of_duration(cfg.duration, codec)
     prompt = encode_prompt(cfg, codec, trained.context_frames)
-    out = out_folder(cfg, path)
-    out.mkdir(parents=True, exist_ok=True)
     if cfg.num_samples < 1:
         raise ValueError(f"num_samples={cfg.num_samples} must be at least 1")
+    out = out_folder(cfg, path)
+    out.mkdir(parents=True, exist_ok=True)
     seeds = [cfg.seed + i for i in range(cfg.num_samples)]
     sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
 
@@ -98,7 +98,8 @@ def choose_device(device: str) -> torch.device:
 def frames_of_duration(duration: float, codec: EncodecCodec) -> int:
     if not 1 / codec.sample_rate <= duration < math.inf:
         raise ValueError(f"duration={duration} s must be above 0, and not endless")
-    return math.ceil(duration * codec.frame_rate)
+    frames: int = math.ceil(duration * codec.frame_rate)
+    return frames
 
 
 def encode_prompt(cfg: DictConfig, codec: EncodecCodec, context_frames: int) -> Tensor | None:
