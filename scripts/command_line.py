@@ -133,7 +133,7 @@ def _user_line(error: BaseException, config_name: str) -> str | None:
             if isinstance(cause, HydraException):  # some of Hydra's own are ValueErrors too
                 return _config_line(str(cause), config_name)
             return _one_line(str(cause))
-        if isinstance(cause, TypeError) and "unexpected keyword argument" in str(cause):
+        if isinstance(cause, TypeError) and "__init__() got an unexpected keyword" in str(cause):
             return f"{_one_line(str(cause))}; take the '+' override of that name away"
         cause = cause.__cause__
     return None
