@@ -38,7 +38,7 @@ def main(cfg: DictConfig) -> None:
     sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
 
     started = time.perf_counter()
-    codes = draw(trained, num_frames, seeds, prompt, sampling)
+    codes = draw(trained, num_frames, codec.frame_rate, seeds, prompt, sampling)
     waveforms = codec.decode(codes, round(cfg.duration * codec.sample_rate)).cpu()
     seconds = time.perf_counter() - started
     speed = {
@@ -143,11 +143,12 @@ def run_folder(checkpoint: Path) -> Path:
 def draw(
     trained: TrainedModel,
     num_frames: int,
+    frame_rate: float,
     seeds: list[int],
     prompt: Tensor | None,
     sampling: dict[str, Any],
 ) -> Tensor:
-    """Codes (B, K, T), with a bar of frames."""
+    """Codes (B, K, T), with a bar of frames; its factor of real time counts all samples."""
     drawn = stream(
         trained.model,
         trained.pattern,
@@ -162,6 +163,9 @@ def draw(
         for chunk in drawn:
             chunks.append(chunk)
             bar.update(chunk.shape[2])
+            seconds = max(bar.format_dict["elapsed"], 1e-3)
+            realtime = len(seeds) * bar.n / frame_rate / seconds
+            bar.set_postfix_str(f"{realtime:.1f} x real time", refresh=False)
     return torch.cat(chunks, dim=2)
 
 
