@@ -125,6 +125,12 @@ class TolerantWandbLogger(WandbLogger):
         with self._tolerance():
             super().log_hyperparams(params)
 
+    def finalize(self, status: str) -> None:
+        """End the run with the training: another one in this process would be taken for it."""
+        with self._tolerance():
+            super().finalize(status)
+            self.experiment.finish()
+
     def log_clips(
         self,
         name: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import runpy
 import sys
 from collections.abc import Callable, Iterator
@@ -50,8 +51,11 @@ def run_script(
         out, err = capfd.readouterr()
         return Result(code, out, err)
 
+    handlers = list(logging.getLogger().handlers)
     yield run
     GlobalHydra.instance().clear()
+    # Hydra's own write to this test's output, which is closed by then.
+    logging.getLogger().handlers[:] = handlers
 
 
 @pytest.fixture

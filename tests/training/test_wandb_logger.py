@@ -27,10 +27,22 @@ def nothing_goes_online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     wandb.teardown()
 
 
+def test_a_second_training_in_a_process_is_a_run_of_its_own(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        logger = make_wandb_logger(tmp_path / name, project="tests", config={"name": name})
+        assert isinstance(logger, TolerantWandbLogger)
+        assert dict(logger.experiment.config) == {"name": name}
+        logger.finalize("success")
+        assert wandb.run is None
+
+
 class FakeRun:
     """Takes what a run takes; fails on request."""
 
     url = "http://127.0.0.1:9/a/b"
+
+    def finish(self) -> None:
+        pass
 
     def __init__(self, fails: bool = False) -> None:
         self.fails = fails
