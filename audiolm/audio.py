@@ -304,7 +304,8 @@ def write_wav(
 def replacing(path: Path | str) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; it takes ``path``'s place when all went well.
 
-    Makes the folder. On any error the temporary file is removed and ``path`` is as it was.
+    Makes the folder. On any error the temporary file is removed and ``path`` is as it was; one of
+    writing is an OSError that names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -312,6 +313,11 @@ def replacing(path: Path | str) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # From a write, which does not know its file: most often, the disk is full.
+        raise OSError(f"{path} could not be written ({error}); free some space there") from error
     finally:
         temporary.unlink(missing_ok=True)
 

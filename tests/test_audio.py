@@ -715,3 +715,17 @@ def test_real_recordings() -> None:
             wanted = math.floor(info.num_samples * 24000 / info.sample_rate + 0.5)
             assert waveform.shape == (1, wanted)
             assert 0 < float(waveform.abs().max()) < 1.5
+
+
+def test_a_full_disk_is_an_error_with_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    path.write_text("old")
+    for error in (OSError(28, "No space left on device"), OSError("9 requested and 3 written")):
+        message = r"kept\.json could not be written \(.*free some space"
+        with pytest.raises(OSError, match=message), replacing(path) as temporary:
+            temporary.write_text("half of the n")
+            raise error
+    with pytest.raises(FileNotFoundError), replacing(path) as temporary:
+        (tmp_path / "nowhere").read_text()
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
