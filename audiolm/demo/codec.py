@@ -58,14 +58,14 @@ def demo_codec(folder: str | Path, melodies: str | Path) -> EncodecCodec:
     """
     folder = Path(folder)
     # Both files: a kill can leave one of them.
-    if not all((folder / f"codec.{ending}").exists() for ending in ("safetensors", "json")):
+    if not all((folder / f"demo.{ending}").exists() for ending in ("safetensors", "json")):
         make_melodies(melodies)
         waveforms = [
             read_audio(path, SAMPLE_RATE, 1)[0]
             for path in find_audio_files(melodies)[:FIT_MELODIES]
         ]
-        fit_codec(waveforms).save(folder)
-    return load_local(folder)
+        fit_codec(waveforms).save(folder, "demo")
+    return load_local(folder / "demo")
 
 
 def fit_codec(waveforms: list[Tensor]) -> EncodecCodec:
