@@ -12,7 +12,7 @@ from omegaconf import DictConfig, open_dict
 
 from audiolm.audio import replacing
 from audiolm.codec import load_codec
-from audiolm.generation.checkpoint import check_format, load_checkpoint, read_checkpoint
+from audiolm.generation.checkpoint import read_checkpoint, restore_model
 from audiolm.tokens import check_codec
 from audiolm.training import LanguageModelTraining, TokenData, Yardsticks, measure_yardsticks
 from command_line import start
@@ -68,9 +68,9 @@ def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]
 def load_module(path: Path) -> LanguageModelTraining:
     """The training module of a checkpoint, with the weights that generation uses."""
     checkpoint = read_checkpoint(path)
-    check_format(checkpoint, path)
+    model = restore_model(checkpoint, path).model
     module = LanguageModelTraining(**checkpoint["hyper_parameters"])
-    module.model = load_checkpoint(path).model
+    module.model = model
     return module
 
 

@@ -113,7 +113,9 @@ def load_codec(
             seen.append(str(error))
             continue
         if codec.fingerprint == wanted:
-            return load_local(pair, num_codebooks)
+            return (
+                codec if codec.num_codebooks == num_codebooks else load_local(pair, num_codebooks)
+            )
         seen.append(f"{pair} is {codec.fingerprint}")
     where = ", ".join(str(f) for f in folders) or "no folder"
     message = f"codec {name!r} with fingerprint {wanted} is not in {where}"

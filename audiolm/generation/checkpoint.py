@@ -63,10 +63,17 @@ def load_checkpoint(path: Path) -> TrainedModel:
     """The trained model of a checkpoint.
 
     Raises:
-        FileNotFoundError, ValueError: as `read_checkpoint` and `check_format`; also when the
-            weights do not fit.
+        FileNotFoundError, ValueError: as `read_checkpoint` and `restore_model`.
     """
-    checkpoint = read_checkpoint(path)
+    return restore_model(read_checkpoint(path), path)
+
+
+def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
+    """The trained model in the contents of a checkpoint; `path` is for the messages.
+
+    Raises:
+        ValueError: as `check_format`; also when settings are missing or the weights do not fit.
+    """
     check_format(checkpoint, path)
     try:
         settings, step = checkpoint["hyper_parameters"], checkpoint["global_step"]

@@ -127,7 +127,9 @@ class _Drawing:
         model = self.model
         batch, codebooks, prompt_frames = known.shape
         positions = self.pattern.positions(num_frames).to(known.device)
-        steps = known.new_full((batch, codebooks, num_steps(positions)), model.special)
+        # What the model reads: the special id, then the steps; so it reads what is drawn at once.
+        inputs = known.new_full((batch, codebooks, 1 + num_steps(positions)), model.special)
+        steps = inputs[:, :, 1:]
         steps.scatter_(2, positions[:, :prompt_frames].expand_as(known), known)
         to_draw = occupied_cells(positions).to(known.device)  # (K, S)
         to_draw.scatter_(1, positions[:, :prompt_frames], False)
@@ -138,7 +140,7 @@ class _Drawing:
         done = prompt_frames
         for s in range(steps_to_draw.index(True), steps.shape[2]):
             if steps_to_draw[s]:
-                logits = reader.logits(steps, s)
+                logits = reader.logits(inputs[:, :, : s + 1])
                 if not bool(torch.isfinite(logits).all()):
                     raise FloatingPointError(
                         f"the model's logits are not finite at frame {done} of the window; "
@@ -204,10 +206,8 @@ class _Reader:
             None if cache_steps is None else model.make_caches(batch + self.fill, cache_steps)
         )
 
-    def logits(self, steps: Tensor, s: int) -> Tensor:
-        """Logits (B, K, V) of step `s`; `steps` (B, K, S) are known before it."""
-        start = torch.full_like(steps[:, :, :1], self.model.special)
-        inputs = torch.cat([start, steps[:, :, :s]], dim=2)
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Logits (B, K, V) after `inputs` (B, K, n), which go on from those of the last call."""
         if self.caches is None:
             return torch.cat([self._extend(row, None) for row in torch.split(inputs, 1)])
         new = inputs[:, :, self.caches[0].length :]

@@ -100,9 +100,12 @@ def test_logits_of_a_sample_are_the_same_bits_in_every_batch(width: int) -> None
 
     def last_logits(rows: torch.Tensor) -> torch.Tensor:
         reader = _Reader(model, len(rows), CONTEXT)
+        inputs = torch.cat([torch.full_like(rows[:, :, :1], V), rows], dim=2)
         with torch.inference_mode():
-            reader.logits(rows, 2)  # several steps at once, then one by one
-            return torch.cat([reader.logits(rows, s) for s in range(3, CONTEXT)], dim=-1)
+            reader.logits(inputs[:, :, :3])  # several steps at once, then one by one
+            return torch.cat(
+                [reader.logits(inputs[:, :, : s + 1]) for s in range(3, CONTEXT)], dim=-1
+            )
 
     whole = last_logits(steps)
     for rows in ([5], [0, 1], [18, 3, 7, 9, 1], list(range(ROWS)), list(range(18, 0, -1))):

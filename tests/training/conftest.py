@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import soundfile
+import torch
+from torch import Tensor
 
 from audiolm.codec import EncodecCodec
 from audiolm.tokens import TokenStore, folder_clips, prepare_store
@@ -18,6 +20,20 @@ from audiolm.training import AtomicCheckpointIO, LanguageModelTraining, TokenDat
 CONTEXT = 12  # frames
 MODEL: dict[str, Any] = {"embed_dim": 16, "num_layers": 2, "num_heads": 2, "dropout": 0.2}
 OPTIM: dict[str, Any] = {"lr": 3e-3, "warmup_steps": 2}
+
+
+class Batches:
+    """Batches that are a function of their number, from `first` on."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.last = first, last
+
+    def __len__(self) -> int:
+        return self.last
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for n in range(self.first, self.last):
+            yield torch.randn(2, 4, generator=torch.Generator().manual_seed(n))
 
 
 @pytest.fixture(scope="session")

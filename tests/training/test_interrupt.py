@@ -15,21 +15,9 @@ from torch import Tensor, nn
 from audiolm.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 from audiolm.training.interrupt import GracefulInterrupt, ignore_interrupts
 
+from .conftest import Batches
+
 STEPS = 8
-
-
-class Batches:
-    """Batches that are a function of their number, from `first` on."""
-
-    def __init__(self, first: int, last: int) -> None:
-        self.first, self.last = first, last
-
-    def __len__(self) -> int:
-        return self.last
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for n in range(self.first, self.last):
-            yield torch.randn(2, 4, generator=torch.Generator().manual_seed(n))
 
 
 class Toy(pl.LightningModule):
