@@ -6,8 +6,9 @@ from audiolm.tokens.prepare import (
     default_store_dir,
     prepare_store,
 )
+from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, folder_clips
-from audiolm.tokens.splits import SPAN, cut_spans, split_clips
+from audiolm.tokens.splits import SPAN, cut_spans, split_by_hash, split_clips
 from audiolm.tokens.statistics import (
     CodeCounts,
     count_codes,
@@ -42,7 +43,9 @@ __all__ = [
     "cut_spans",
     "default_store_dir",
     "folder_clips",
+    "hash64",
     "prepare_store",
+    "split_by_hash",
     "split_clips",
     "unigram_cross_entropy",
     "unigram_entropy",

@@ -61,10 +61,25 @@ def split_clips(store: TokenStore, valid_fraction: float) -> tuple[NDArray[Any],
     Raises ValueError for a fraction outside, and where named splits or a single clip of one frame
     leave a part empty.
     """
+    return split_by_hash(
+        store.index["split"], store.index["id_hash"], store.frames, valid_fraction, str(store.path)
+    )
+
+
+def split_by_hash(
+    named: NDArray[Any],
+    hashes: NDArray[np.uint64],
+    frames: NDArray[Any],
+    valid_fraction: float,
+    source: str,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """`split_clips` for clips of `frames` each (or of any other unit of length).
+
+    named: 1 + the place of the split's name in SPLIT_NAMES, 0 for none. hashes: `hash64` of the
+    ids. source: what messages call the collection.
+    """
     if not 0 <= valid_fraction < 1:
         raise ValueError(f"valid_fraction {valid_fraction} is outside 0 <= valid_fraction < 1")
-    named = store.index["split"]
-    hashes = store.index["id_hash"]
     by_hash = named == 0
     low = by_hash & (hashes < np.uint64(int(valid_fraction * 2**64)))
     valid = np.flatnonzero((named == _VALID) | low)
@@ -72,11 +87,11 @@ def split_clips(store: TokenStore, valid_fraction: float) -> tuple[NDArray[Any],
     movable = np.flatnonzero(by_hash)
 
     if len(train) + len(valid) == 1 and len(movable) == 1 and valid_fraction > 0:
-        return _split_frames(store, int(movable[0]), valid_fraction)
+        return _split_frames(int(movable[0]), frames, valid_fraction, source)
     if not len(train):
         if not len(movable):
             raise ValueError(
-                f"{store.path}: nothing to train on, every clip is named valid or test; "
+                f"{source}: nothing to train on, every clip is named valid or test; "
                 "name some train, or none to split by the hash of the id"
             )
         chosen = movable[np.argmax(hashes[movable])]
@@ -84,23 +99,20 @@ def split_clips(store: TokenStore, valid_fraction: float) -> tuple[NDArray[Any],
     elif not len(valid) and valid_fraction > 0:
         if not len(movable):
             raise ValueError(
-                f"{store.path}: nothing held out, every clip is named train or test; "
+                f"{source}: nothing held out, every clip is named train or test; "
                 "name some valid, or set valid_fraction to 0"
             )
         chosen = movable[np.argmin(hashes[movable])]
         valid, train = np.array([chosen]), train[train != chosen]
-    frames = store.frames
     return spans_of(train, 0, frames[train]), spans_of(valid, 0, frames[valid])
 
 
 def _split_frames(
-    store: TokenStore, clip: int, valid_fraction: float
+    clip: int, frames: NDArray[Any], valid_fraction: float, source: str
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    frames = int(store.frames[clip])
-    if frames < 2:
-        raise ValueError(
-            f"{store.path}: a single clip of {frames} frame cannot be split; add recordings"
-        )
-    held_out = min(max(1, round(frames * valid_fraction)), frames - 1)
-    kept = frames - held_out
+    length = int(frames[clip])
+    if length < 2:
+        raise ValueError(f"{source}: a single clip of {length} frame cannot be split; add more")
+    held_out = min(max(1, round(length * valid_fraction)), length - 1)
+    kept = length - held_out
     return spans_of([clip], 0, kept), spans_of([clip], kept, held_out)
