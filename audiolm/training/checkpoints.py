@@ -79,3 +79,8 @@ class BestCheckpoint(ModelCheckpoint):
         super().on_train_start(trainer, module)
         if trainer.global_step > 0 and self.path.exists():
             self.load_state_dict(read_checkpoint(self.path)["callbacks"][self.state_key])
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        # A codec has no such loss before its codebooks are fitted.
+        if self.monitor in trainer.callback_metrics:
+            super().on_validation_end(trainer, module)

@@ -1,0 +1,272 @@
+"""Segments of recordings for training a codec.
+
+The recordings are decoded once, to one memory-mapped file of samples, so that a random segment of
+a collection of any size is read in microseconds.
+
+B batch, C audio channels, N audio samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+from tqdm import tqdm
+
+from audiolm.audio import AudioError, find_audio_files, replacing, stream_audio
+from audiolm.tokens import StepSampler, hash64, split_by_hash
+from audiolm.training.token_data import StepLoader
+
+SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
+QUIET = 10 ** (-30 / 20)  # of its recording's rms: a segment below is a pause
+TRIES = 10  # draws of a segment that is no pause
+FORMAT = 1
+
+
+class Waveforms:
+    """All recordings of a folder at one rate, decoded, in memory-mapped float16.
+
+    Half precision has no full scale to clip at, and an error of -66 dB of each sample.
+
+    Args:
+        folder: of recordings, searched recursively.
+        cache: folder in which the decoded samples are kept, in one of its own.
+        sample_rate: Hz.
+        channels: 1 or 2.
+
+    Raises:
+        FileNotFoundError, ValueError: no folder, no recordings, or none that can be read.
+    """
+
+    def __init__(self, folder: Path, cache: Path, sample_rate: int, channels: int) -> None:
+        self.folder = Path(folder)
+        self.sample_rate = sample_rate
+        files = find_audio_files(self.folder)
+        stats = [file.stat() for file in files]
+        ids = [file.relative_to(self.folder).as_posix() for file in files]
+        listing = [[i, s.st_size, s.st_mtime_ns] for i, s in zip(ids, stats, strict=True)]
+        key = hashlib.sha256(
+            json.dumps([FORMAT, sample_rate, channels, listing]).encode()
+        ).hexdigest()[:10]
+        self.path = Path(cache) / f"{self.folder.resolve().name}-{key}"
+        if not (self.path / "index.json").exists():
+            self._decode(files, ids, channels)
+        index = json.loads((self.path / "index.json").read_text(encoding="utf-8"))
+        self.ids: list[str] = index["ids"]
+        self.skipped: dict[str, str] = index["skipped"]
+        self.lengths: NDArray[np.int64] = np.array(index["lengths"], np.int64)
+        self.rms: NDArray[np.float64] = np.array(index["rms"])
+        self._starts = np.cumsum(self.lengths) - self.lengths
+        if not self.ids:
+            reason = next(iter(self.skipped.items()))
+            raise ValueError(
+                f"{self.folder}: none of its {len(files)} recordings can be used, such as "
+                f"{reason[0]}: {reason[1]}"
+            )
+        self._samples = np.memmap(
+            self.path / "samples.f16", np.float16, "r", shape=(int(self.lengths.sum()), channels)
+        )
+
+    def _decode(self, files: Sequence[Path], ids: Sequence[str], channels: int) -> None:
+        kept, lengths, levels, skipped = [], [], [], {}
+        with replacing(self.path / "samples.f16") as temporary, temporary.open("wb") as out:
+            for file, name in zip(
+                tqdm(files, "decoding", unit="file", leave=False), ids, strict=True
+            ):
+                begin, length, energy = out.tell(), 0, 0.0
+                try:
+                    for block in stream_audio(file, self.sample_rate, channels):
+                        out.write(block.T.contiguous().numpy().astype(np.float16).tobytes())
+                        length += block.shape[1]
+                        energy += float(block.double().square().mean(dim=0).sum())
+                    level = (energy / length) ** 0.5
+                    if level < SILENT:
+                        raise AudioError(file, "silent")
+                except AudioError as error:
+                    out.seek(begin)
+                    out.truncate()
+                    skipped[name] = error.reason
+                    continue
+                kept.append(name)
+                lengths.append(length)
+                levels.append(level)
+        index = {"ids": kept, "lengths": lengths, "rms": levels, "skipped": skipped}
+        with replacing(self.path / "index.json") as temporary:
+            temporary.write_text(json.dumps(index), encoding="utf-8")
+
+    def read(self, recording: int, start: int, length: int) -> Tensor:
+        """Samples (C, length) of a recording, from `start` on, as float32."""
+        first = int(self._starts[recording]) + start
+        part = self._samples[first : first + length]
+        return torch.from_numpy(part.T.astype(np.float32))
+
+
+class TrainingSegments(Dataset[Tensor]):
+    """Random segments (C, N), endless; item g follows from (seed, g) and the data alone.
+
+    Each moment of the recordings is as likely as any other, but for `weights`; pauses are drawn
+    again. A recording shorter than a segment gives all of itself, then zeros.
+
+    Args:
+        waveforms: the recordings.
+        spans: of them that are trained on, see `audiolm.tokens.splits`, in samples.
+        length: N.
+        level: dBFS (rms) that a recording gets, drawn anew for each segment between these two.
+        weights: how much more often a subfolder is drawn from than by its duration.
+        seed: of everything drawn.
+    """
+
+    def __init__(
+        self,
+        waveforms: Waveforms,
+        spans: NDArray[Any],
+        length: int,
+        level: tuple[float, float],
+        weights: Mapping[str, float],
+        seed: int,
+    ) -> None:
+        self.waveforms, self.spans, self.length = waveforms, spans, length
+        self.level, self.seed = level, seed
+        names = [waveforms.ids[i].split("/")[0] for i in spans["clip"]]
+        unknown = set(weights) - set(names)
+        if unknown:
+            raise ValueError(
+                f"data.weights names {', '.join(sorted(unknown))}: not among the subfolders "
+                f"{', '.join(sorted(set(names)))}"
+            )
+        factor = np.array([weights.get(name, 1.0) for name in names])
+        if not (factor >= 0).all() or not factor.any():
+            raise ValueError("data.weights must not be negative, nor all 0")
+        self._ends = np.cumsum(np.maximum(spans["frames"], length) * factor)
+
+    def __getitem__(self, g: int) -> Tensor:
+        rng = np.random.default_rng([self.seed, g])
+        for _ in range(TRIES):
+            place = rng.random() * self._ends[-1]
+            clip, first, frames = (
+                int(x) for x in self.spans[np.searchsorted(self._ends, place, side="right")]
+            )
+            length = min(frames, self.length)
+            start = first + int(rng.integers(frames - length + 1))
+            waveform = self.waveforms.read(clip, start, length)
+            rms = float(self.waveforms.rms[clip])
+            if float(waveform.square().mean().sqrt()) > QUIET * rms:
+                break
+        gain = 10 ** (rng.uniform(*self.level) / 20) / rms
+        return torch.nn.functional.pad(waveform * gain, (0, self.length - length))
+
+
+class HeldOutSegments(Dataset[Tensor]):
+    """Up to `count` segments (C, N) from the middle of held-out recordings, at one level."""
+
+    def __init__(
+        self, waveforms: Waveforms, spans: NDArray[Any], length: int, level: float, count: int
+    ) -> None:
+        self.waveforms, self.length, self.level = waveforms, length, level
+        chosen = np.linspace(0, len(spans) - 1, min(count, len(spans))).round().astype(int)
+        self.spans = spans[chosen]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, i: int) -> Tensor:
+        clip, first, frames = (int(x) for x in self.spans[i])
+        length = min(frames, self.length)
+        waveform = self.waveforms.read(clip, first + (frames - length) // 2, length)
+        gain = 10 ** (self.level / 20) / float(self.waveforms.rms[clip])
+        return torch.nn.functional.pad(waveform * gain, (0, self.length - length))
+
+
+class WaveformData(pl.LightningDataModule):
+    """Batches (B, C, N) of segments; that of step n is a function of (seed, n, rank).
+
+    Args:
+        waveforms: the recordings.
+        hop_length: samples of a codec's frame, of which a segment holds a whole number.
+        segment: seconds of a training segment, at least.
+        valid_segment: seconds of a held-out one, at least.
+        batch_size: B, segments a rank and a step.
+        level: see `TrainingSegments`; held-out segments are at the mean of the two.
+        weights: see `TrainingSegments`.
+        valid_fraction: share of the recordings that is held out, by a hash of their names.
+        num_valid: held-out segments, at most.
+        seed: of the order and the crops.
+
+    Raises:
+        ValueError: for settings out of range, and recordings too short for one segment.
+    """
+
+    def __init__(
+        self,
+        waveforms: Waveforms,
+        hop_length: int,
+        segment: float = 0.64,
+        valid_segment: float = 2.0,
+        batch_size: int = 4,
+        level: Sequence[float] = (-26.0, -16.0),
+        weights: Mapping[str, float] | None = None,
+        valid_fraction: float = 0.05,
+        num_valid: int = 64,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"data.batch_size={batch_size} must be at least 1")
+        if len(level) != 2 or not level[0] <= level[1] <= 0:
+            raise ValueError(f"data.level={list(level)} must be two levels in dBFS, low and high")
+        length, valid_length = (
+            -(-round(seconds * waveforms.sample_rate) // hop_length) * hop_length
+            for seconds in (segment, valid_segment)
+        )
+        if length <= 0 or valid_length <= 0:
+            raise ValueError(f"data.segment={segment} and valid_segment must be seconds above 0")
+        longest = int(waveforms.lengths.max())
+        if longest < length:
+            raise ValueError(
+                f"{waveforms.folder}: its longest recording lasts "
+                f"{longest / waveforms.sample_rate:.2f} s, shorter than a segment of "
+                f"{length / waveforms.sample_rate:.2f} s; add longer ones, or lower data.segment"
+            )
+        self.waveforms = waveforms
+        self.batch_size = batch_size
+        self.train_spans, self.valid_spans = split_by_hash(
+            np.zeros(len(waveforms.ids), np.int64),
+            np.array([hash64(name) for name in waveforms.ids], np.uint64),
+            waveforms.lengths,
+            valid_fraction,
+            str(waveforms.folder),
+        )
+        self.train_segments = TrainingSegments(
+            waveforms, self.train_spans, length, (level[0], level[1]), weights or {}, seed
+        )
+        self.valid_segments = HeldOutSegments(
+            waveforms, self.valid_spans, valid_length, sum(level) / 2, num_valid
+        )
+
+    def train_dataloader(self) -> StepLoader:
+        assert self.trainer is not None
+        sampler = StepSampler(
+            self.batch_size,
+            rank=self.trainer.global_rank,
+            world_size=self.trainer.world_size,
+            start_batch=self.trainer.global_step,
+            num_batches=self.trainer.max_steps,
+        )
+        return StepLoader(self.train_segments, batch_sampler=sampler)
+
+    def val_dataloader(self) -> StepLoader | list[Any]:
+        assert self.trainer is not None
+        if not len(self.valid_spans):
+            return []
+        rank, world_size = self.trainer.global_rank, self.trainer.world_size
+        mine = range(rank, len(self.valid_segments), world_size)
+        return StepLoader(self.valid_segments, batch_size=8, sampler=mine)
