@@ -1,65 +1,199 @@
-"""The demo set: short melodies of plucked notes, made by code from a seed.
+"""The demo set: short pieces of plucked and struck notes, made by code from a seed.
 
-A melody is a walk of one or two degrees up or down a pentatonic scale, in notes of equal length
-and unequal loudness. Each melody has an instrument of its own, from dull to bright.
+Everything that varies comes in a few kinds, all equally likely: the piece (see `grammar`), its
+timbre, which beats of the bar are strong, how loud it is. Nothing else is random, no phase and no
+noise. So the entropy of the set is known to the bit (`BITS_A_PIECE`), and it bounds from above what
+the codes of a piece hold, whatever the codec.
+
+Each note fills its slot and no more: equal bars of a piece are equal samples.
 """
 
 from __future__ import annotations
 
+import csv
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from audiolm.audio import write_wav
+from audiolm.audio import AUDIO_SUFFIXES, replacing, write_wav
+from audiolm.demo.grammar import GRAMMAR, Piece
 
-SAMPLE_RATE = 8000  # Hz
-NOTE_DURATION = 0.2  # seconds
-NOTES = 24  # a melody
-PENTATONIC = (0, 2, 4, 7, 9)  # semitones above the tonic
-TONIC = 220.0  # Hz
-DEGREES = 10  # two octaves
+VERSION = 2  # goes up when the same seed gives other samples
+SAMPLE_RATE = 16000  # Hz
+NOTE_DURATION = 0.2  # seconds: whole frames at 50, 75 and 100 frames/s
+NOTE_SAMPLES = round(NOTE_DURATION * SAMPLE_RATE)
+PIECE_DURATION = GRAMMAR.notes * NOTE_DURATION  # seconds
+
+GAINS = (-3.0, -6.0, -9.0, -12.0)  # dBFS, the peak of the strong notes
+ACCENTS = (
+    # dB of the notes of a bar
+    (0.0, -4.0, -4.0, -4.0),
+    (0.0, -6.0, -3.0, -6.0),
+    (-3.0, 0.0, -3.0, 0.0),
+    (0.0, 0.0, 0.0, 0.0),
+)
+
+
+@dataclass(frozen=True)
+class Timbre:
+    """partials: frequency as a multiple of the note's, amplitude, decay in nepers/s."""
+
+    name: str
+    partials: tuple[tuple[float, float, float], ...]
+
+
+def _string(name: str, tilt: float, damping: float, stiffness: float) -> Timbre:
+    """A string plucked at a fifth of its length (Fletcher and Rossing, "The Physics of Musical
+    Instruments", chapter 2): partial n has the amplitude sin(n pi / 5) / n**tilt, decays the faster
+    the higher it is, and is a little sharp where the string is stiff.
+    """
+    return Timbre(
+        name,
+        tuple(
+            (
+                n * math.sqrt(1 + stiffness * n * n),
+                abs(math.sin(n * math.pi / 5)) / n**tilt,
+                damping * (1 + 0.3 * n),
+            )
+            for n in range(1, 17)
+            if n % 5
+        ),
+    )
+
+
+TIMBRES = (
+    _string("soft string", tilt=2.0, damping=3.0, stiffness=0.0),
+    _string("string", tilt=1.3, damping=2.5, stiffness=0.0),
+    _string("bright string", tilt=0.7, damping=2.0, stiffness=1e-4),
+    # Struck bars: a marimba's is cut so that its partials are 1 : 4 : 10, a glockenspiel's is plain
+    # (Fletcher and Rossing, chapter 19).
+    Timbre("wooden bar", ((1.0, 1.0, 7.0), (4.0, 0.3, 18.0), (10.0, 0.1, 40.0))),
+    Timbre(
+        "metal bar",
+        ((1.0, 1.0, 4.0), (2.756, 0.35, 8.0), (5.404, 0.2, 14.0), (8.933, 0.1, 20.0)),
+    ),
+)
+
+NUM_MELODIES = GRAMMAR.count * len(TIMBRES) * len(ACCENTS) * len(GAINS)
+"""How many the set is drawn from; each is as likely as any other."""
+BITS_A_PIECE = math.log2(NUM_MELODIES)
+"""Of all that varies. GRAMMAR.bits are those of the notes alone."""
+
+
+@dataclass(frozen=True)
+class Melody:
+    """A piece and how it is played: indices into TIMBRES, ACCENTS and GAINS."""
+
+    piece: Piece
+    timbre: int
+    accents: int
+    gain: int
+
+
+def draw_melody(seed: int, index: int) -> Melody:
+    """What melody `index` of the set of this seed is."""
+    number = int(np.random.default_rng([seed, index]).integers(NUM_MELODIES))
+    number, timbre = divmod(number, len(TIMBRES))
+    number, accents = divmod(number, len(ACCENTS))
+    number, gain = divmod(number, len(GAINS))
+    return Melody(GRAMMAR.piece(number), timbre, accents, gain)
+
+
+def synthesise(melody: Melody) -> Tensor:
+    """The melody as sound, (1, N) float32 at SAMPLE_RATE."""
+    accents = ACCENTS[melody.accents]
+    notes = [
+        10 ** ((GAINS[melody.gain] + accents[i % GRAMMAR.bar]) / 20) * note(melody.timbre, pitch)
+        for i, pitch in enumerate(melody.piece.pitches)
+    ]
+    return torch.from_numpy(np.concatenate(notes).astype(np.float32))[None]
+
+
+@cache
+def note(timbre: int, midi: int) -> NDArray[np.float64]:
+    """One note, (NOTE_SAMPLES,), of peak 1."""
+    time = np.arange(NOTE_SAMPLES) / SAMPLE_RATE
+    hertz = to_hertz(midi)
+    sound = np.zeros(NOTE_SAMPLES)
+    for ratio, amplitude, decay in TIMBRES[timbre].partials:
+        if ratio * hertz < 0.45 * SAMPLE_RATE:
+            sound += amplitude * np.exp(-decay * time) * np.sin(2 * np.pi * ratio * hertz * time)
+    # Against clicks; the first sample of the next note is 0 too.
+    sound *= np.minimum(1, time / 0.002) * np.minimum(1, (NOTE_DURATION - time) / 0.015)
+    sound /= np.abs(sound).max()
+    sound.flags.writeable = False  # it is shared
+    return sound
+
+
+def to_hertz(midi: float) -> float:
+    """Frequency of a MIDI note number, A4 = 69 at 440 Hz."""
+    return float(440 * 2 ** ((midi - 69) / 12))
 
 
 def make_melodies(folder: str | Path, num_melodies: int = 400, seed: int = 0) -> None:
-    """Write `num_melodies` WAV files of NOTES * NOTE_DURATION seconds into `folder`.
+    """Write the melodies 0 .. num_melodies - 1 of a seed into `folder`, 16-bit WAV of 6.4 s each.
 
-    The same seed gives the same samples. Files that are there already are kept as they are.
+    Files that are there already are kept, so that an interrupted run goes on. Beside them lie
+    `melodies.json`, which tells what the folder holds, and, once all is written, `metadata.csv`:
+    what each melody is, in the layout of an audio folder of the Hugging Face datasets package.
+
+    Raises:
+        ValueError: `folder` holds another set, or audio files that are not of this one.
+        OSError: a file cannot be written.
     """
     folder = Path(folder)
-    for i in range(num_melodies):
-        path = folder / f"melody_{i:04d}.wav"
-        if not path.exists():
-            samples = melody(np.random.default_rng([seed, i]))
-            write_wav(path, torch.from_numpy(samples)[None], SAMPLE_RATE)
+    _claim(folder, {"version": VERSION, "seed": seed, "num_melodies": num_melodies})
+    melodies = {_name(i): draw_melody(seed, i) for i in range(num_melodies)}
+    for name, melody in melodies.items():
+        if not (folder / name).exists():
+            write_wav(folder / name, synthesise(melody), SAMPLE_RATE)
+    metadata = folder / "metadata.csv"
+    if not metadata.exists():
+        with replacing(metadata) as temporary, temporary.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(("file_name", "key", "timbre", "accents", "gain", "degrees"))
+            for name, melody in melodies.items():
+                degrees = " ".join(map(str, melody.piece.degrees))
+                timbre = TIMBRES[melody.timbre].name
+                rows.writerow(
+                    (name, melody.piece.key, timbre, melody.accents, GAINS[melody.gain], degrees)
+                )
 
 
-def melody(rng: np.random.Generator) -> NDArray[np.float32]:
-    """One melody, (N,) at SAMPLE_RATE."""
-    damping = rng.uniform(2, 6)
-    degree = int(rng.integers(DEGREES))
-    notes = []
-    for _ in range(NOTES):
-        notes.append(rng.uniform(0.4, 1.0) * pluck(frequency(degree), damping))
-        moves = [d for d in (-2, -1, 1, 2) if 0 <= degree + d < DEGREES]
-        degree += int(rng.choice(moves))
-    return np.concatenate(notes).astype(np.float32)
+def _name(index: int) -> str:
+    return f"melody_{index:04d}.wav"
 
 
-def frequency(degree: int) -> float:
-    """Hz of a degree of the scale, 0 being the tonic."""
-    octave, step = divmod(degree, len(PENTATONIC))
-    return float(TONIC * 2 ** (octave + PENTATONIC[step] / 12))
-
-
-def pluck(hertz: float, damping: float) -> NDArray[np.float64]:
-    """One note, (N,): six harmonics that die away at `damping` times their number, nepers/s."""
-    time = np.arange(round(NOTE_DURATION * SAMPLE_RATE)) / SAMPLE_RATE
-    note = np.zeros_like(time)
-    for harmonic in range(1, 7):
-        if harmonic * hertz < 0.45 * SAMPLE_RATE:
-            decay = np.exp(-time * damping * harmonic)
-            note += decay * np.sin(2 * np.pi * harmonic * hertz * time) / harmonic
-    fade = np.minimum(1, np.minimum(time, time[::-1]) / 0.005)  # 5 ms, against clicks
-    return 0.4 * fade * note
+def _claim(folder: Path, wanted: dict[str, Any]) -> None:
+    """Make sure that all melodies of a folder are of one set. Told first: a run may be cut."""
+    record = folder / "melodies.json"
+    if not record.exists():
+        strangers = [
+            path.name for path in folder.glob("*") if path.suffix.lower() in AUDIO_SUFFIXES
+        ]
+        if strangers:
+            raise ValueError(
+                f"{folder} holds audio that is not of this demo set ({min(strangers)}): "
+                "remove the folder, or name another"
+            )
+        with replacing(record) as temporary:
+            temporary.write_text(json.dumps(wanted) + "\n")
+        return
+    text = record.read_text(errors="replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text[:60]
+    if found != wanted:
+        raise ValueError(
+            f"{folder} holds the melodies {found!r}, wanted are {wanted}: "
+            "remove the folder to make them anew"
+        )
