@@ -28,13 +28,19 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RUNS = Path("runs")
 # Settings with a default that null turns off.
-NULLABLE = ("sampling.top_k", "trainer.gradient_clip_val", "trainer.check_val_every_n_epoch")
+NULLABLE = (
+    "quantization.levels",
+    "sampling.top_k",
+    "trainer.gradient_clip_val",
+    "trainer.check_val_every_n_epoch",
+)
 # Overrides that hold a path of the user's, which may have any name.
 PATHS = (
     "ckpt_path",
     "codec.path",
     "codec.repository",
     "codec_repository",
+    "data.cache",
     "data.path",
     "data.store",
     "hydra.run.dir",

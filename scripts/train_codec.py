@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,27 @@ from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig, OmegaConf
 
 from audiolm.codec.local import save_local
+from audiolm.codec.settings import check_settings
 from audiolm.generation.checkpoint import read_checkpoint
-from audiolm.training import GracefulInterrupt, StepProgressBar
-from audiolm.training.codec import CodecTraining
+from audiolm.training import GracefulInterrupt, StepProgressBar, make_optimizer
+from audiolm.training.codec import (
+    ADVERSARIAL,
+    CODEC_FORMAT,
+    LOSSES,
+    QUANTIZATION,
+    CodecTraining,
+)
 from audiolm.training.reconstructions import ReconstructionCallback
-from audiolm.training.waveforms import WaveformData, Waveforms
+from audiolm.training.waveforms import (
+    WaveformData,
+    Waveforms,
+    check_segment_settings,
+    segment_length,
+)
 from command_line import start
 from train import (
     alone_in,
     checkpoint_to_resume,
-    is_helper_process,
     make_loggers,
     make_trainer,
 )
@@ -31,42 +43,139 @@ def main(cfg: DictConfig) -> None:
     run_dir = Path(cfg.run_dir)
     if run_dir.is_relative_to(Path.cwd()):
         run_dir = run_dir.relative_to(Path.cwd())
+    # What can be wrong is found before hours of recordings are decoded for it.
     resume_from = checkpoint_to_resume(cfg, run_dir)
+    check_trainer(cfg)
+    # The discriminator's rate follows the steps of the run, also before its own first one.
+    warnings.filterwarnings("ignore", message=r"Detected call of `lr_scheduler.step\(\)`")
+    module = make_module(cfg)
+    if resume_from is not None:
+        check_same_run(module, resume_from, cfg.trainer.max_steps)
+    interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
+    trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, run_dir), interrupt])
+    if trainer.world_size > 1:
+        raise ValueError(
+            f"trainer.devices={cfg.trainer.devices}: a codec is trained on one device; pass "
+            f"trainer.devices=1"
+        )
+    with alone_in(run_dir):
+        data = make_data(cfg, module)
+        plan = describe(module, data, trainer)
+        print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
+        trainer.loggers = make_loggers(cfg, run_dir)
+        trainer.fit(module, data, ckpt_path=resume_from)
+    report(trainer, module, run_dir, interrupt.interrupted)
+
+
+def check_trainer(cfg: DictConfig) -> None:
+    """Refuse what Lightning's trainer can do for other models only."""
+    trainer = cfg.trainer
+    if trainer.accumulate_grad_batches != 1:
+        raise ValueError(
+            f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches}: a codec is "
+            f"trained without; raise data.batch_size={cfg.data.batch_size}"
+        )
+    if trainer.gradient_clip_val is not None:
+        raise ValueError(
+            f"trainer.gradient_clip_val={trainer.gradient_clip_val}: a codec's gradients are "
+            f"clipped by clip={cfg.clip}; keep trainer=codec (the device is "
+            f"trainer.accelerator={trainer.accelerator})"
+        )
+    if trainer.precision not in ("32-true", "32", 32):
+        raise ValueError(
+            f"trainer.precision={trainer.precision}: a codec is trained in 32-true only, since "
+            f"spectra and codebooks lose too much in less"
+        )
+
+
+def make_module(cfg: DictConfig) -> CodecTraining:
+    """The untrained codec of the config, once all of its settings have been checked."""
+    path = cfg.data.path  # MissingMandatoryValue here, and not "???" below
+    for key in ("path", "cache"):
+        if cfg.data[key] is None:
+            raise ValueError(f"data.{key}=null must be a folder")
     options: Any = OmegaConf.to_container(cfg, resolve=True)
+    data = segment_options(options)
+    check_segment_settings(**data)
     module = CodecTraining(
         settings=options["codec_model"],
         losses=options["losses"],
         quantization=options["quantization"],
         adversarial=options["adversarial"],
         optim=options["optim"],
+        warmup=cfg.warmup,
         clip=cfg.clip,
         seed=cfg.seed,
+        data=data | {"path": str(Path(path).resolve()), "weights": data["weights"] or {}},
     )
-    interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
-    trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, run_dir), interrupt])
-    with alone_in(run_dir):
-        data = make_data(options, module)
-        if not is_helper_process():
-            print(describe(module, data, trainer))
-        trainer.loggers = make_loggers(cfg, run_dir)
-        trainer.fit(module, data, ckpt_path=resume_from)
-    report(trainer, module, run_dir, interrupt.interrupted)
+    make_optimizer(module.model, cfg.trainer.max_steps, **module.optim)
+    hop = int(module.model.encoder.hop_length)
+    length = segment_length(data["segment"], module.settings["sample_rate"], hop)
+    module.check_plan(length, cfg.trainer.max_steps)
+    return module
 
 
-def make_data(options: dict[str, Any], module: CodecTraining) -> WaveformData:
+def segment_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The part of `data` that says what is cut from the recordings."""
+    return {key: value for key, value in options["data"].items() if key not in ("path", "cache")}
+
+
+def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> None:
+    """Refuse to go on with a checkpoint of another codec, other losses or other data."""
+    checkpoint = read_checkpoint(path)
+    found = checkpoint.get("audiolm_codec_format")
+    if found is None:
+        raise ValueError(f"{path} is no checkpoint of a codec; take one that train_codec.py wrote")
+    if found != CODEC_FORMAT:
+        raise ValueError(
+            f"{path} has format {found}, this version reads {CODEC_FORMAT}; use the version of "
+            f"audiolm that wrote it"
+        )
+    try:
+        then = comparable(checkpoint["hyper_parameters"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} lacks a setting or has a wrong one: {error}") from error
+    now = comparable(dict(module.hparams))
+    for key in now:
+        # Checkpoints of before the data was kept in them say nothing about it.
+        if key in then and then[key] != now[key]:
+            raise ValueError(
+                f"{path} was trained with {key}={then[key]}, this run has {now[key]}; pass the "
+                f"settings of the run to go on with, or start a new one without ckpt_path"
+            )
+    if checkpoint["global_step"] >= max_steps:
+        raise ValueError(
+            f"{path} is at step {checkpoint['global_step']} already; to train on, raise "
+            f"trainer.max_steps={max_steps}"
+        )
+
+
+def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same in a resumed run, under the names that a user sets."""
+    groups = {
+        "codec_model": check_settings(settings["settings"]),
+        "losses": LOSSES | settings["losses"],
+        "quantization": QUANTIZATION | settings["quantization"],
+        "adversarial": ADVERSARIAL | settings["adversarial"],
+        "data": settings.get("data") or {},
+    }
+    named = {f"{group}.{key}": v for group, part in groups.items() for key, v in part.items()}
+    return {**named, "warmup": settings.get("warmup", 0.0), "seed": settings["seed"]}
+
+
+def make_data(cfg: DictConfig, module: CodecTraining) -> WaveformData:
     """The recordings of the config, decoded once."""
-    data = dict(options["data"])
-    settings = module.settings
+    options: Any = OmegaConf.to_container(cfg, resolve=True)
     waveforms = Waveforms(
-        Path(data.pop("path")),
-        Path(data.pop("cache")),
-        settings["sample_rate"],
-        settings["channels"],
+        Path(cfg.data.path),
+        Path(cfg.data.cache),
+        module.settings["sample_rate"],
+        module.settings["channels"],
     )
     for name, reason in waveforms.skipped.items():
         print(f"left out  {name}: {reason}")
     hop = int(module.model.encoder.hop_length)
-    return WaveformData(waveforms, hop, seed=options["seed"], **data)
+    return WaveformData(waveforms, hop, seed=cfg.seed, **segment_options(options))
 
 
 def make_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
@@ -95,6 +204,8 @@ def describe(module: CodecTraining, data: WaveformData, trainer: Trainer) -> str
         f"{settings['n_q']} codebooks of {settings['bins']} codes: {bits:g} kbit/s",
         f"  train       {amount(data.train_spans)}",
         f"  held out    {amount(data.valid_spans)}",
+        f"  decoded     {data.waveforms.path}, {data.waveforms.size / 1e6:,.0f} MB; delete it, and "
+        f"others there, once trained",
         f"  step        {data.batch_size} segments of {data.train_segments.length / rate:.2f} s",
         f"  run         {trainer.max_steps:,} steps, quantized from step "
         f"{round(module.quantization['start'] * trainer.max_steps):,} on",

@@ -17,6 +17,7 @@ NUM_MELS = 64
 # Of a normalised spectrum, where white noise of standard deviation s is about s: what lies below
 # -60 dBFS is not worth the bits, and its logarithm would outweigh what is heard.
 FLOOR = 1e-3
+QUIET = 1e-2
 
 
 class MultiScaleMel(nn.Module):
@@ -29,10 +30,14 @@ class MultiScaleMel(nn.Module):
     Args:
         sample_rate: Hz.
         windows: samples of each window.
+        floor: added to the mel spectra before the logarithm.
     """
 
-    def __init__(self, sample_rate: int, windows: Sequence[int] = WINDOWS) -> None:
+    def __init__(
+        self, sample_rate: int, windows: Sequence[int] = WINDOWS, floor: float = FLOOR
+    ) -> None:
         super().__init__()
+        self.floor = floor
         self.windows = tuple(windows)
         for window in self.windows:
             mels = torchaudio.functional.melscale_fbanks(
@@ -63,9 +68,9 @@ class MultiScaleMel(nn.Module):
             return_complex=True,
         )
         # The root of the power, kept off 0 where it has no gradient.
-        magnitude = (spectrum.real.square() + spectrum.imag.square() + FLOOR**2 / 100).sqrt()
+        magnitude = (spectrum.real.square() + spectrum.imag.square() + self.floor**2 / 100).sqrt()
         mel: Tensor = self.get_buffer(f"mels_{window}").T @ magnitude
-        return (mel + FLOOR).log()
+        return (mel + self.floor).log()
 
     def forward(self, estimate: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """L1 and L2 (root mean square) distances of (B, C, N), as means over windows."""
@@ -89,10 +94,10 @@ def mel_distance(estimate: Tensor, target: Tensor, sample_rate: int) -> Tensor:
 def time_loss(estimate: Tensor, target: Tensor) -> Tensor:
     """L1 of (B, C, N) as a share of the target's mean magnitude, so that loudness does not matter.
 
-    Of each item; those that are silent count by their error alone.
+    Of each item; the error of those below -40 dBFS counts as if they were at it.
     """
     error = (estimate - target).abs().mean(dim=(1, 2))
-    return (error / target.abs().mean(dim=(1, 2)).clamp(min=FLOOR)).mean()
+    return (error / target.abs().mean(dim=(1, 2)).clamp(min=QUIET)).mean()
 
 
 def si_snr(estimate: Tensor, target: Tensor) -> Tensor:

@@ -100,8 +100,8 @@ def initialise_codebooks(quantizer: ResidualVectorQuantizer, latents: Tensor, se
     """
     if len(latents) < quantizer.bins:
         raise ValueError(
-            f"{len(latents)} frames to fit codebooks of {quantizer.bins} codes to: raise "
-            f"init_segments, or lower bins"
+            f"{len(latents)} frames are too few to fit codebooks of {quantizer.bins} codes to; "
+            f"give more, or lower bins"
         )
     generator = torch.Generator().manual_seed(seed)
     residual = latents.cpu().clone()

@@ -20,7 +20,7 @@ from audiolm.codec.adversarial import Adversary
 from audiolm.codec.balancer import Balancer
 from audiolm.codec.elu import use_fast_elu
 from audiolm.codec.initialise import initialise_on_data
-from audiolm.codec.losses import MultiScaleMel, si_snr, time_loss
+from audiolm.codec.losses import MultiScaleMel, mel_distance, si_snr, time_loss
 from audiolm.codec.quantizer import (
     Quantized,
     codebook_of,
@@ -32,16 +32,19 @@ from audiolm.codec.quantizer import (
 from audiolm.codec.settings import build_model, check_settings
 from audiolm.training.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import make_optimizer, take_settings_from
-from audiolm.training.waveforms import WaveformData
+from audiolm.training.waveforms import SILENT, WaveformData
 
 CODEC_FORMAT = 1
-DECIBEL = 20 / math.log(10)  # a neper
+# The mel loss brings each item to one level and looks no deeper than 20 dB below it. With a lower
+# floor, bands that hold next to nothing have by far the largest gradients: no waveform is learnt.
+MEL_LEVEL, MEL_FLOOR = 0.1, 0.01
+QUIETEST = 5e-3  # rms below which an item is not raised any further
 
 LOSSES: dict[str, float] = {
     "time": 1.0,  # L1, as a share of the mean magnitude
-    "mel": 1.5,  # L1 + L2 of log-mel spectra
+    "mel": 1.0,  # L1 + L2 of log-mel spectra
     "commitment": 0.25,
-    "latents": 0.01,  # of latents whose mean square is above 1
+    "latents": 0.1,  # of latents whose mean square is above 1
 }
 ADVERSARIAL: dict[str, Any] = {
     "enabled": False,
@@ -57,7 +60,7 @@ QUANTIZATION: dict[str, Any] = {
     "start": 0.0,  # share of the steps before which the latents get noise instead
     "noise": [0.1, 0.5],  # its standard deviation, as a share of the latents' rms
     "freeze_encoder": False,  # encoder and codebooks stay as they are from `start` on
-    "levels": None,  # numbers of codebooks that a step draws from; null is all of them always
+    "levels": None,  # numbers of codebooks that a step draws from; None is n_q, its half, ... to 2
     "decay": 0.99,  # of the averages that codebooks follow
     "dead_below": 0.15,  # a code used less than this share of the mean is replaced
     "init_segments": 512,  # whose latents k-means starts from
@@ -69,8 +72,8 @@ class CodecTraining(pl.LightningModule):
 
     Two stages. Before `quantization.start` an auto-encoder whose latents get Gaussian noise; then
     the codebooks are fitted to its latents and quantization takes the noise's place. With start 0
-    there is one stage, as in the paper. With a discriminator the losses on the waveform go through
-    the loss balancer, as in the paper. Source: EnCodec, arXiv:2210.13438.
+    there is one stage, as in the paper. The losses on the waveform go through the loss balancer.
+    Source: EnCodec, arXiv:2210.13438.
 
     All arguments are plain data and are kept in checkpoints.
 
@@ -80,8 +83,11 @@ class CodecTraining(pl.LightningModule):
         quantization: see `QUANTIZATION`.
         adversarial: see `ADVERSARIAL`.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
+        warmup: share of the steps over which the noise rises from 0; met in full from the start, it
+            keeps the codec from learning any waveform.
         clip: largest norm of a step's gradient.
         seed: of weights, noise and levels; what step n draws follows from (seed, n).
+        data: what it is trained on, for a resumed run to be compared with.
 
     Raises:
         ValueError: for settings that do not fit together.
@@ -94,8 +100,10 @@ class CodecTraining(pl.LightningModule):
         quantization: dict[str, Any],
         adversarial: dict[str, Any],
         optim: dict[str, Any],
+        warmup: float = 0.0,
         clip: float = 1.0,
         seed: int = 0,
+        data: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -103,25 +111,68 @@ class CodecTraining(pl.LightningModule):
         self.settings = check_settings(settings)
         if self.settings["segment"] is not None:
             raise ValueError("codec settings: segment must be null, it is not trained with")
-        self.loss_weights = LOSSES | losses
-        self.quantization = _checked_quantization(QUANTIZATION | quantization, self.settings)
-        self.optim, self.clip, self.seed = optim, clip, seed
+        if not 0 <= warmup <= 1:
+            raise ValueError(f"warmup={warmup} must be a share of the steps, from 0 to 1")
+        if not clip > 0:
+            raise ValueError(f"clip={clip} must be above 0")
+        self.loss_weights = _checked_losses(losses)
+        self.quantization = _checked_quantization(quantization, self.settings)
+        self.optim, self.warmup, self.clip, self.seed = optim, warmup, clip, seed
         torch.manual_seed(seed)
         self.model = build_model(self.settings)
         use_fast_elu(self.model)
-        self.mel = MultiScaleMel(self.settings["sample_rate"])
-        self.adversarial = ADVERSARIAL | adversarial
+        self.mel = MultiScaleMel(self.settings["sample_rate"], floor=MEL_FLOOR)
+        self.adversarial = _checked_adversarial(adversarial)
         self.adversary: Adversary | None = None
         if self.adversarial["enabled"]:
             self.adversary = Adversary(
                 self.settings["channels"], self.adversarial["filters"], self.adversarial["n_ffts"]
             )
-            shares = ("time", "mel"), ("adversarial", "features")
-            self.balancer = Balancer(
-                {name: self.loss_weights[name] for name in shares[0]}
-                | {name: self.adversarial[name] for name in shares[1]}
-            )
+        shares = {name: self.loss_weights[name] for name in ("time", "mel")}
+        if self.adversary is not None:
+            shares |= {name: self.adversarial[name] for name in ("adversarial", "features")}
+        self.balancer = Balancer(shares)
         self._train = _Means()
+
+    def check_plan(self, length: int, max_steps: int) -> None:
+        """Refuse what would fail hours later only.
+
+        Args:
+            length: samples of a training segment.
+            max_steps: optimiser steps of the run.
+
+        Raises:
+            ValueError: a part begins after the end, a discriminator's window is longer than a
+                segment, or there are too few latents to fit codebooks to.
+        """
+        for name, share in (
+            ("quantization", self.quantization["start"]),
+            ("adversarial", self.adversarial["start"] if self.adversary is not None else 0.0),
+        ):
+            if round(share * max_steps) >= max_steps:
+                raise ValueError(
+                    f"{name}.start={share} of trainer.max_steps={max_steps} steps is the end of "
+                    f"the run; lower the one, or raise the other"
+                )
+        if self.quantization["freeze_encoder"] and not round(
+            self.quantization["start"] * max_steps
+        ):
+            raise ValueError(
+                f"quantization.start={self.quantization['start']} with freeze_encoder=true trains "
+                f"no encoder at all; raise the one, or turn the other off"
+            )
+        if self.adversary is not None and self.adversary.longest_window > length:
+            raise ValueError(
+                f"adversarial.n_ffts={list(self.adversarial['n_ffts'])}: a window is longer than "
+                f"a segment of {length} samples; raise data.segment, or leave it out"
+            )
+        frames = self.quantization["init_segments"] * (length // int(self.model.encoder.hop_length))
+        if frames < self.settings["bins"]:
+            raise ValueError(
+                f"quantization.init_segments={self.quantization['init_segments']}: they hold "
+                f"{frames} frames, too few to fit codebooks of {self.settings['bins']} codes to; "
+                f"raise it, or lower codec_model.bins"
+            )
 
     # ---- Steps
 
@@ -135,21 +186,25 @@ class CodecTraining(pl.LightningModule):
             if isinstance(logger, MetricsCSV):
                 logger.start(self.trainer.global_step)
         if self.trainer.global_step > 0:
-            fresh = make_optimizer(self.model, self.trainer.max_steps, **self.optim)
-            schedule = self.trainer.lr_scheduler_configs[0].scheduler
-            take_settings_from(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
+            for optimizer, config, fresh in zip(
+                self.trainer.optimizers,
+                self.trainer.lr_scheduler_configs,
+                self._make_optimizers(),
+                strict=True,
+            ):
+                take_settings_from(optimizer, cast(LambdaLR, config.scheduler), fresh)
         else:
             initialise_on_data(self.model, self._some_segments(32))
 
     def _some_segments(self, count: int) -> Tensor:
-        """The first training segments (count, C, N), the same in all processes."""
+        """The first training segments (count, C, N)."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, WaveformData)
         return torch.stack([data.train_segments[i] for i in range(count)]).to(self.device)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         step = self.trainer.global_step
-        # The same draws in a resumed run, and for the numbers of levels in all processes.
+        # The same draws in a resumed run.
         self._generator = torch.Generator().manual_seed(_word(self.seed, step))
         torch.manual_seed(_word(self.seed, step, 1 + self.global_rank))
         if self._past(self.quantization["start"]) and not self.quantizes:
@@ -158,9 +213,10 @@ class CodecTraining(pl.LightningModule):
     @torch.no_grad()
     def _fit_codebooks(self) -> None:
         latents = []
-        for first in range(0, self.quantization["init_segments"], 32):
+        count = self.quantization["init_segments"]
+        for first in range(0, count, 32):
             data = self.trainer.datamodule  # type: ignore[attr-defined]
-            part = [data.train_segments[i] for i in range(first, first + 32)]
+            part = [data.train_segments[i] for i in range(first, min(first + 32, count))]
             encoded = self.model.encoder(torch.stack(part).to(self.device))
             latents.append(encoded.transpose(1, 2).flatten(0, 1))
         initialise_codebooks(self.model.quantizer, torch.cat(latents), self.seed)
@@ -177,33 +233,23 @@ class CodecTraining(pl.LightningModule):
             parts["commitment"] = quantized.commitment
         else:
             decoder_input = latents + self._noise(latents)
-        if not frozen:
-            parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
+        parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
         decoded = self.model.decoder(decoder_input)[..., : waveform.shape[-1]]
         heard = {"time": time_loss(decoded, waveform)}
-        l1, l2 = self.mel(decoded, waveform)
-        heard["mel"] = l1 + l2
+        heard["mel"] = self._mel_loss(decoded, waveform)
         if self.adversary is not None and self._past(self.adversarial["start"]):
             parts["discriminator"] = self._train_discriminator(waveform, decoded)
             heard |= self.adversary.generator_losses(waveform, decoded)._asdict()
         loss = self._weighted(parts) + self._weighted(heard)
-        if not bool(torch.isfinite(loss)):
-            raise FloatingPointError(
-                f"the loss is {float(loss)} at step {self.trainer.global_step}; checkpoints from "
-                f"before are untouched: lower optim.lr={self.optim.get('lr')}, and go on with "
-                f"ckpt_path=last, or anew where there is none"
-            )
+        self._check_finite("loss", loss)
 
         optimizer, *_ = self._optimizers()
         optimizer.zero_grad()
-        if self.adversary is None:
-            self.manual_backward(loss)
-        else:
-            inner = self._weighted(parts)
-            if inner.requires_grad:
-                self.manual_backward(inner, retain_graph=True)
-            self.manual_backward(decoded, gradient=self.balancer.gradient(heard, decoded))
+        # A sum with the balanced gradient at `decoded`, for one pass back through the networks.
+        gradient = self.balancer.gradient(heard, decoded)
+        self.manual_backward(self._weighted(parts) + (decoded * gradient).sum())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self._check_finite("norm of the gradient", norm)
         optimizer.step()
         schedules: Any = self.lr_schedulers()
         for schedule in schedules if isinstance(schedules, list) else [schedules]:
@@ -223,6 +269,26 @@ class CodecTraining(pl.LightningModule):
             for name, value in self._train.take().items():
                 self.log(f"train/{name}", value)
             self.log("optim/lr", optimizer.param_groups[0]["lr"])
+
+    def _check_finite(self, what: str, value: Tensor) -> None:
+        if not bool(torch.isfinite(value)):
+            raise FloatingPointError(
+                f"the {what} is {value.item()} at step {self.trainer.global_step}; checkpoints "
+                f"from before are untouched: lower optim.lr={self.optim.get('lr')}, and go on with "
+                f"ckpt_path=last, or anew where there is none"
+            )
+
+    def _mel_loss(self, estimate: Tensor, target: Tensor) -> Tensor:
+        """L1 + L2 of log-mel spectra, each item at one level, so that quiet ones count as much."""
+        rms = target.square().mean(dim=(1, 2), keepdim=True).sqrt()
+        gain = MEL_LEVEL / rms.clamp(min=QUIETEST)
+        l1, l2 = self.mel(estimate * gain, target * gain)
+        total: Tensor = l1 + l2
+        return total
+
+    @property
+    def _warmup_steps(self) -> float:
+        return max(1.0, self.warmup * self.trainer.max_steps)
 
     def _past(self, share: float) -> bool:
         """Whether this share of the steps is over."""
@@ -254,13 +320,14 @@ class CodecTraining(pl.LightningModule):
         return loss.detach()
 
     def _draw_levels(self) -> int:
-        """The number of codebooks of this step, the same in all processes."""
+        """The number of codebooks of this step."""
         levels = self.quantization["levels"]
         return int(levels[int(torch.randint(len(levels), (), generator=self._generator))])
 
     def _noise(self, latents: Tensor) -> Tensor:
         """Gaussian noise (B, D, T) whose strength is drawn for each item."""
-        low, high = self.quantization["noise"]
+        rising = min(1.0, self.trainer.global_step / self._warmup_steps)
+        low, high = (rising * share for share in self.quantization["noise"])
         strength = low + (high - low) * torch.rand(len(latents), 1, 1, device=latents.device)
         rms = latents.detach().square().mean().sqrt()
         noise: Tensor = strength * rms * torch.randn_like(latents)
@@ -287,15 +354,20 @@ class CodecTraining(pl.LightningModule):
     def validation_step(self, waveform: Tensor, batch_idx: int) -> None:
         for n_q in sorted(set(self.quantization["levels"])) if self.quantizes else [0]:
             decoded, codes = self.reconstruct(waveform, n_q)
-            l1, l2 = self.mel(decoded, waveform)
             # Before there are codebooks, the figures are those of the auto-encoder.
             end = f"k{n_q}" if self.quantizes else "unquantized"
+            # The ratio of a pause says nothing, and is so low that one of them hides all others.
+            sounds = waveform.square().mean(dim=(1, 2)).sqrt() > SILENT
+            if sounds.any():
+                ratio = si_snr(decoded[sounds], waveform[sounds]).mean()
+                self._valid.add({f"si_snr_{end}": ratio}, int(sounds.sum()))
             self._valid.add(
                 {
-                    f"si_snr_{end}": si_snr(decoded, waveform).mean(),
-                    f"mel_distance_{end}": l1 * DECIBEL,
+                    f"mel_distance_{end}": mel_distance(
+                        decoded, waveform, self.settings["sample_rate"]
+                    ).mean(),
                     f"loss_{end}": self.loss_weights["time"] * time_loss(decoded, waveform)
-                    + self.loss_weights["mel"] * (l1 + l2),
+                    + self.loss_weights["mel"] * self._mel_loss(decoded, waveform),
                 },
                 len(waveform),
             )
@@ -314,11 +386,16 @@ class CodecTraining(pl.LightningModule):
                 self.log(f"valid/perplexity_k{level}", value.float())
 
     def configure_optimizers(self) -> Any:
+        made = self._make_optimizers()
+        return [optimizer for optimizer, _ in made], [schedule for _, schedule in made]
+
+    def _make_optimizers(self) -> list[tuple[torch.optim.AdamW, LambdaLR]]:
+        """That of the codec, then that of the discriminator if there is one."""
         made = [make_optimizer(self.model, self.trainer.max_steps, **self.optim)]
         if self.adversary is not None:
             options = self.optim | {"lr": self.adversarial["lr"]}
             made.append(make_optimizer(self.adversary, self.trainer.max_steps, **options))
-        return [optimizer for optimizer, _ in made], [schedule for _, schedule in made]
+        return made
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["audiolm_codec_format"] = CODEC_FORMAT
@@ -344,23 +421,65 @@ class _Means:
         return means
 
 
-def _checked_quantization(options: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    levels = options["levels"] or [settings["n_q"]]
+def _completed(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(given) - set(defaults))
+    if unknown:
+        raise ValueError(f"{name}.{unknown[0]} is unknown; the keys are {', '.join(defaults)}")
+    return {**defaults, **given}
+
+
+def _checked_losses(given: Mapping[str, float]) -> dict[str, float]:
+    weights = _completed("losses", given, LOSSES)
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"losses.{name}={weight} must be 0 or more")
+    if not weights["time"] + weights["mel"] > 0:
+        raise ValueError("losses.time=0 and losses.mel=0: nothing to train on; raise one above 0")
+    return weights
+
+
+def _checked_adversarial(given: Mapping[str, Any]) -> dict[str, Any]:
+    options = _completed("adversarial", given, ADVERSARIAL)
+    if not 0 <= options["start"] < 1:
+        raise ValueError(f"adversarial.start={options['start']}: must be from 0 to below 1")
+    if not 0 < options["update_probability"] <= 1:
+        raise ValueError(
+            f"adversarial.update_probability={options['update_probability']}: must be above 0, to 1"
+        )
+    for name in ("adversarial", "features"):
+        if not 0 <= options[name] < math.inf:
+            raise ValueError(f"adversarial.{name}={options[name]} must be 0 or more")
+    if not options["lr"] > 0:
+        raise ValueError(f"adversarial.lr={options['lr']} must be above 0")
+    return options
+
+
+def _checked_quantization(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    options = _completed("quantization", given, QUANTIZATION)
+    n_q: int = settings["n_q"]
+    halves = [n_q >> i for i in range(n_q.bit_length()) if n_q >> i >= 2] or [n_q]
+    levels = options["levels"] or halves
+    if not all(isinstance(level, int) for level in levels):
+        raise ValueError(f"quantization.levels={levels}: must be whole numbers of codebooks")
     if min(levels) < 1 or max(levels) != settings["n_q"]:
         raise ValueError(
             f"quantization.levels={levels}: must be numbers of codebooks up to n_q="
-            f"{settings['n_q']}, which must be among them"
+            f"{settings['n_q']}, which must be among them, such as [{settings['n_q']}]"
         )
-    low, high = options["noise"]
-    if not 0 <= low <= high:
-        raise ValueError(f"quantization.noise={[low, high]}: must be two shares, low and high")
+    noise = list(options["noise"])
+    if len(noise) != 2 or not 0 <= noise[0] <= noise[1] < math.inf:
+        raise ValueError(f"quantization.noise={noise}: must be two shares, low and high")
     if not 0 <= options["start"] < 1:
         raise ValueError(f"quantization.start={options['start']}: must be from 0 to below 1")
     if not 0 <= options["decay"] < 1:
         raise ValueError(f"quantization.decay={options['decay']}: must be from 0 to below 1")
+    if not 0 <= options["dead_below"] < 1:
+        raise ValueError(
+            f"quantization.dead_below={options['dead_below']}: must be from 0 to below 1"
+        )
     if options["init_segments"] < 1:
         raise ValueError(f"quantization.init_segments={options['init_segments']}: at least 1")
-    return options | {"levels": sorted(levels) if options["levels"] is None else list(levels)}
+    return options | {"levels": list(levels)}
 
 
 def _word(*numbers: int) -> int:

@@ -22,7 +22,9 @@ from audiolm.training.waveforms import WaveformData
 class ReconstructionCallback(pl.Callback):
     """After each validation writes held-out segments as the codec decodes them, and logs them.
 
-    As step_00001000_0.wav with a spectrogram, beside original_0.wav.
+    As step_00001000_0.wav with a spectrogram, beside original_0.wav. In W&B the clips are the media
+    `reconstructions`, each original before its copy, and their spectrograms
+    `reconstructions_spectrogram`; the captions tell step and SI-SNR.
 
     Args:
         folder: where the files go.
@@ -52,7 +54,9 @@ class ReconstructionCallback(pl.Callback):
         pictures, captions, clips = [], [], []
         for i, (original, copy) in enumerate(zip(originals.cpu(), decoded.cpu(), strict=True)):
             first = self.folder / f"original_{i}"
-            caption = f"step {step}, {float(si_snr(copy, original).mean()):.1f} dB SI-SNR"
+            codes = "" if module.quantizes else ", without codes yet"
+            ratio = float(si_snr(copy, original).mean())
+            caption = f"step {step}, {ratio:.1f} dB SI-SNR{codes}"
             pairs: list[tuple[Path, Any, str]] = [
                 (self.folder / f"step_{step:08d}_{i}", copy, caption)
             ]

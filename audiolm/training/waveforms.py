@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
 QUIET = 10 ** (-30 / 20)  # of its recording's rms: a segment below is a pause
 TRIES = 10  # draws of a segment that is no pause
 FORMAT = 1
+LOUDEST = 65504.0  # of half precision
 
 
 class Waveforms:
@@ -58,9 +60,11 @@ class Waveforms:
             json.dumps([FORMAT, sample_rate, channels, listing]).encode()
         ).hexdigest()[:10]
         self.path = Path(cache) / f"{self.folder.resolve().name}-{key}"
-        if not (self.path / "index.json").exists():
+        index = self._read_index(channels)
+        if index is None:
             self._decode(files, ids, channels)
-        index = json.loads((self.path / "index.json").read_text(encoding="utf-8"))
+            index = self._read_index(channels)
+        assert index is not None
         self.ids: list[str] = index["ids"]
         self.skipped: dict[str, str] = index["skipped"]
         self.lengths: NDArray[np.int64] = np.array(index["lengths"], np.int64)
@@ -76,6 +80,18 @@ class Waveforms:
             self.path / "samples.f16", np.float16, "r", shape=(int(self.lengths.sum()), channels)
         )
 
+    def _read_index(self, channels: int) -> dict[str, Any] | None:
+        """What is cached, or None where that is not all there."""
+        try:
+            index: dict[str, Any] = json.loads(
+                (self.path / "index.json").read_text(encoding="utf-8")
+            )
+            size = (self.path / "samples.f16").stat().st_size
+            whole = size == 2 * channels * sum(index["lengths"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        return index if whole else None
+
     def _decode(self, files: Sequence[Path], ids: Sequence[str], channels: int) -> None:
         kept, lengths, levels, skipped = [], [], [], {}
         with replacing(self.path / "samples.f16") as temporary, temporary.open("wb") as out:
@@ -85,7 +101,10 @@ class Waveforms:
                 begin, length, energy = out.tell(), 0, 0.0
                 try:
                     for block in stream_audio(file, self.sample_rate, channels):
-                        out.write(block.T.contiguous().numpy().astype(np.float16).tobytes())
+                        samples = _half(block)
+                        if samples is None:
+                            raise AudioError(file, f"samples beyond {LOUDEST:g} times full scale")
+                        out.write(samples.tobytes())
                         length += block.shape[1]
                         energy += float(block.double().square().mean(dim=0).sum())
                     level = (energy / length) ** 0.5
@@ -103,11 +122,29 @@ class Waveforms:
         with replacing(self.path / "index.json") as temporary:
             temporary.write_text(json.dumps(index), encoding="utf-8")
 
+    @property
+    def size(self) -> int:
+        """Bytes of the decoded samples on the disk."""
+        return 2 * int(self._samples.size)
+
     def read(self, recording: int, start: int, length: int) -> Tensor:
         """Samples (C, length) of a recording, from `start` on, as float32."""
         first = int(self._starts[recording]) + start
         part = self._samples[first : first + length]
         return torch.from_numpy(part.T.astype(np.float32))
+
+
+def _half(block: Tensor) -> NDArray[np.float16] | None:
+    """Samples (C, N) as (N, C) in half precision; None where one is beyond its range."""
+    if float(block.abs().max()) > LOUDEST:
+        return None
+    return block.T.contiguous().numpy().astype(np.float16)
+
+
+def _subfolder(name: str) -> str:
+    """The first folder of a recording's path; nothing for one that is in none."""
+    first, slash, _ = name.partition("/")
+    return first if slash else ""
 
 
 class TrainingSegments(Dataset[Tensor]):
@@ -136,16 +173,18 @@ class TrainingSegments(Dataset[Tensor]):
     ) -> None:
         self.waveforms, self.spans, self.length = waveforms, spans, length
         self.level, self.seed = level, seed
-        names = [waveforms.ids[i].split("/")[0] for i in spans["clip"]]
+        names = [_subfolder(waveforms.ids[i]) for i in spans["clip"]]
         unknown = set(weights) - set(names)
         if unknown:
             raise ValueError(
                 f"data.weights names {', '.join(sorted(unknown))}: not among the subfolders "
-                f"{', '.join(sorted(set(names)))}"
+                f"({', '.join(sorted(set(names) - {''})) or 'there are none'}) that are trained on"
             )
         factor = np.array([weights.get(name, 1.0) for name in names])
-        if not (factor >= 0).all() or not factor.any():
-            raise ValueError("data.weights must not be negative, nor all 0")
+        if not factor.any():
+            raise ValueError(
+                f"data.weights={dict(weights)} leaves nothing to train on; raise one above 0"
+            )
         self._ends = np.cumsum(np.maximum(spans["frames"], length) * factor)
 
     def __getitem__(self, g: int) -> Tensor:
@@ -186,6 +225,44 @@ class HeldOutSegments(Dataset[Tensor]):
         return torch.nn.functional.pad(waveform * gain, (0, self.length - length))
 
 
+def segment_length(seconds: float, sample_rate: int, hop_length: int) -> int:
+    """Samples of a segment of at least this long, in whole frames."""
+    return -(-max(1, round(seconds * sample_rate)) // hop_length) * hop_length
+
+
+def check_segment_settings(
+    segment: float = 0.64,
+    valid_segment: float = 2.0,
+    batch_size: int = 4,
+    level: Sequence[float] = (-26.0, -16.0),
+    weights: Mapping[str, float] | None = None,
+    valid_fraction: float = 0.05,
+    num_valid: int = 64,
+) -> None:
+    """Raise ValueError for settings of `WaveformData` out of range, before anything is decoded."""
+    if batch_size < 1:
+        raise ValueError(f"data.batch_size={batch_size} must be at least 1")
+    if num_valid < 0:
+        raise ValueError(f"data.num_valid={num_valid} must be 0 or more")
+    if not 0 <= valid_fraction < 1:
+        raise ValueError(f"data.valid_fraction={valid_fraction} must be from 0 to below 1")
+    for name, seconds in (("segment", segment), ("valid_segment", valid_segment)):
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"data.{name}={seconds} must be seconds above 0")
+    if len(level) != 2 or not all(map(_is_number, level)) or not level[0] <= level[1] <= 0:
+        raise ValueError(f"data.level={list(level)} must be two levels in dBFS, low and high")
+    if weights is not None and not (
+        isinstance(weights, Mapping) and all(_is_number(w) and w >= 0 for w in weights.values())
+    ):
+        raise ValueError(
+            f"data.weights={weights} must be {{SUBFOLDER: FACTOR, ...}} with factors of 0 or more"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 class WaveformData(pl.LightningDataModule):
     """Batches (B, C, N) of segments; that of step n is a function of (seed, n, rank).
 
@@ -219,23 +296,13 @@ class WaveformData(pl.LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"data.batch_size={batch_size} must be at least 1")
-        if len(level) != 2 or not level[0] <= level[1] <= 0:
-            raise ValueError(f"data.level={list(level)} must be two levels in dBFS, low and high")
+        check_segment_settings(
+            segment, valid_segment, batch_size, level, weights, valid_fraction, num_valid
+        )
         length, valid_length = (
-            -(-round(seconds * waveforms.sample_rate) // hop_length) * hop_length
+            segment_length(seconds, waveforms.sample_rate, hop_length)
             for seconds in (segment, valid_segment)
         )
-        if length <= 0 or valid_length <= 0:
-            raise ValueError(f"data.segment={segment} and valid_segment must be seconds above 0")
-        longest = int(waveforms.lengths.max())
-        if longest < length:
-            raise ValueError(
-                f"{waveforms.folder}: its longest recording lasts "
-                f"{longest / waveforms.sample_rate:.2f} s, shorter than a segment of "
-                f"{length / waveforms.sample_rate:.2f} s; add longer ones, or lower data.segment"
-            )
         self.waveforms = waveforms
         self.batch_size = batch_size
         self.train_spans, self.valid_spans = split_by_hash(
@@ -245,6 +312,13 @@ class WaveformData(pl.LightningDataModule):
             valid_fraction,
             str(waveforms.folder),
         )
+        longest = int(self.train_spans["frames"].max())
+        if longest < length:
+            raise ValueError(
+                f"{waveforms.folder}: the longest of the recordings to train on lasts "
+                f"{longest / waveforms.sample_rate:.2f} s, shorter than a segment of "
+                f"{length / waveforms.sample_rate:.2f} s; add longer ones, or lower data.segment"
+            )
         self.train_segments = TrainingSegments(
             waveforms, self.train_spans, length, (level[0], level[1]), weights or {}, seed
         )

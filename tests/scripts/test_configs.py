@@ -9,15 +9,21 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from audiolm.codec import check_settings
 from audiolm.generation import stream
 from audiolm.model import AudioLM
 from audiolm.training import SampleCallback
+from audiolm.training.codec import ADVERSARIAL, LOSSES, QUANTIZATION
 from audiolm.training.optimisation import make_optimizer
+from audiolm.training.reconstructions import ReconstructionCallback
+from audiolm.training.waveforms import WaveformData
 
 from .conftest import ROOT
 
 CONFIGS = ROOT / "configs"
 CHOICES = [f"{file.parent.name}={file.stem}" for file in sorted(CONFIGS.glob("*/*.yaml"))]
+# Those that only train_codec.py has.
+CODEC_CHOICES = [c for c in CHOICES if c.startswith("codec_model=") or c.endswith("_codec")]
 
 
 def compose(name: str, *overrides: str) -> DictConfig:
@@ -26,7 +32,7 @@ def compose(name: str, *overrides: str) -> DictConfig:
         return hydra.compose(name, overrides=list(overrides))
 
 
-@pytest.mark.parametrize("choice", ["", *CHOICES])
+@pytest.mark.parametrize("choice", ["", *(c for c in CHOICES if c not in CODEC_CHOICES)])
 def test_train_composes_with_every_choice(choice: str) -> None:
     cfg = compose("train", *([choice] if choice else []))
     parameters = inspect.signature(AudioLM).parameters
@@ -37,6 +43,21 @@ def test_train_composes_with_every_choice(choice: str) -> None:
         target = hydra.utils.get_object(node._target_)
         known = set(inspect.signature(target).parameters)
         assert {key for key in node if key != "_target_"} <= known, node._target_
+
+
+@pytest.mark.parametrize("choice", ["", *CODEC_CHOICES, "trainer=cpu", "logger=csv"])
+def test_train_codec_composes_with_every_choice(choice: str) -> None:
+    cfg = compose("train_codec", *([choice] if choice else []))
+    settings = OmegaConf.to_container(cfg.codec_model)
+    assert check_settings(settings).keys() - settings.keys() == {"segment"}
+    assert set(cfg.losses) == set(LOSSES)
+    assert set(cfg.quantization) == set(QUANTIZATION)
+    assert set(cfg.adversarial) == set(ADVERSARIAL)
+    assert set(cfg.optim) <= set(inspect.signature(make_optimizer).parameters)
+    reconstructions = inspect.signature(ReconstructionCallback).parameters
+    assert set(cfg.callbacks.reconstructions) <= set(reconstructions)
+    data = set(inspect.signature(WaveformData).parameters)
+    assert set(cfg.data) - {"path", "cache"} <= data
 
 
 @pytest.mark.parametrize("name", [file.stem for file in sorted(CONFIGS.glob("*.yaml"))])
