@@ -14,7 +14,6 @@ from audiolm.tokens import TokenStore, default_store_dir, folder_clips, prepare_
 from command_line import start
 
 STORES = Path("data/tokens")
-DEMO = "data/demo"  # data=demo, made by code
 
 
 def main(cfg: DictConfig) -> None:
@@ -24,23 +23,19 @@ def main(cfg: DictConfig) -> None:
 
 def make_codec(cfg: DictConfig) -> EncodecCodec:
     """The codec of the config, on the GPU where there is one."""
-    if cfg.codec._target_.endswith("demo_codec") and not is_demo(cfg):
-        raise ValueError(
-            "codec=demo knows only the melodies of data=demo; for your recordings pass "
-            "codec=encodec_24khz, codec=encodec_48khz, or codec=local codec.path=FILE"
-        )
     codec: EncodecCodec = instantiate(cfg.codec, _convert_="all")
     return codec.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def is_demo(cfg: DictConfig) -> bool:
-    return Path(cfg.data.path).resolve() == Path(DEMO).resolve()
+    """Whether the recordings are the melodies that are made by code."""
+    return "num_melodies" in cfg.data
 
 
 def encode(cfg: DictConfig, codec: EncodecCodec) -> TokenStore:
     """The store of the config's recordings, made or brought up to date."""
     if is_demo(cfg):
-        make_melodies(DEMO)
+        make_melodies(cfg.data.path, cfg.data.num_melodies)
     store_dir = cfg.data.store or default_store_dir(STORES, cfg.data.path, codec)
     print(prepare_store(folder_clips(cfg.data.path), codec, store_dir))
     return TokenStore(store_dir)

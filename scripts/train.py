@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,11 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
+from audiolm.audio import find_audio_files, replacing
 from audiolm.codec import Codec, EncodecCodec
-from audiolm.generation.checkpoint import check_format, read_checkpoint
+from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
+from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
+from audiolm.generation.checkpoint import check_format, load_checkpoint, read_checkpoint
 from audiolm.training import (
     EMA,
     AtomicCheckpointIO,
@@ -38,7 +45,10 @@ from audiolm.training import (
     measure_yardsticks,
 )
 from command_line import start
-from prepare import encode, make_codec
+from prepare import encode, is_demo, make_codec
+
+DEMO_SAMPLES = 20
+CEILING_PIECES = 40
 
 
 def main(cfg: DictConfig) -> None:
@@ -57,8 +67,11 @@ def main(cfg: DictConfig) -> None:
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, codec, run_dir), interrupt])
 
     with alone_in(run_dir):
+        clock = [time.perf_counter()]
+        store = encode(cfg, codec)
+        clock.append(time.perf_counter())
         data = TokenData(
-            encode(cfg, codec),
+            store,
             context_frames=module.hparams["context_frames"],
             batch_size=cfg.data.batch_size,
             valid_fraction=cfg.data.valid_fraction,
@@ -72,7 +85,11 @@ def main(cfg: DictConfig) -> None:
             print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
         trainer.loggers = make_loggers(cfg, run_dir)
         trainer.fit(module, data, ckpt_path=resume_from)
+        clock.append(time.perf_counter())
     report(trainer, run_dir, yardsticks, interrupt.interrupted)
+    if is_demo(cfg) and cfg.callbacks.samples.num_samples and trainer.is_global_zero:
+        score_demo(cfg, codec, run_dir, clock)
+    say_what_next(trainer, run_dir)
 
 
 def checkpoint_to_resume(cfg: DictConfig, run_dir: Path) -> Path | None:
@@ -250,10 +267,8 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
         sys.exit(130)
     early = f" of {trainer.max_steps:,}: the validation loss no longer fell"
     print(f"finished  {step:,} steps{early if step < trainer.max_steps else ''}")
-    checkpoint = run_dir / "checkpoints" / "last.ckpt"
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, ModelCheckpoint) and callback.best_model_score is not None:
-            checkpoint = run_dir / "checkpoints" / Path(callback.best_model_path).name
             print(
                 f"best      validation loss {float(callback.best_model_score):.3f} nats per code, "
                 f"unigram {yardsticks.unigram_mean:.3f}, uniform {yardsticks.uniform:.3f}"
@@ -261,7 +276,68 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
     if (run_dir / "samples").is_dir():
         print(f"samples   {run_dir / 'samples'}")
     print(f"metrics   {run_dir / 'metrics.csv'}")
-    print(f"next      python scripts/generate.py ckpt_path={shlex.quote(str(checkpoint))}")
+
+
+def best_checkpoint(run_dir: Path) -> Path:
+    """The best one of a run, or its last where nothing was held out."""
+    best = run_dir / "checkpoints" / "best.ckpt"
+    return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
+
+
+def score_demo(cfg: DictConfig, codec: EncodecCodec, run_dir: Path, clock: list[float]) -> None:
+    """Hear how well samples of the best model keep to the grammar of the demo set.
+
+    Printed, and written to scores.json beside the held-out loss and the seconds of each stage.
+
+    clock: at the start, and after encoding and training.
+    """
+    trained = load_checkpoint(best_checkpoint(run_dir))
+    sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
+    seeds = [cfg.seed + i for i in range(DEMO_SAMPLES)]
+    trained.model.to(codec.device)
+    samples = hear_samples(trained, codec, seeds, sampling, run_dir / "pieces")
+    ceiling = hear_pieces(find_audio_files(cfg.data.path)[:CEILING_PIECES], codec)
+    clock = [*clock, time.perf_counter()]
+    seconds = dict(
+        zip(
+            ("set and codes", "training", "samples and scores"),
+            (after - before for before, after in pairwise(clock)),
+            strict=True,
+        )
+    )
+    figures = {
+        "held_out": best_validation(run_dir),
+        "set_bits_per_second": BITS_A_PIECE / PIECE_DURATION,
+        "samples": samples.figures(),
+        "ceiling": ceiling.figures(),
+        "seconds": seconds,
+    }
+    with replacing(run_dir / "scores.json") as temporary:
+        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    print(comparison(samples, ceiling, DEMO_SAMPLES))
+    print(f"pieces    {run_dir / 'pieces'}")
+    print(f"scores    {run_dir / 'scores.json'}")
+    print(f"took      {', '.join(f'{name} {s:.0f} s' for name, s in seconds.items())}")
+
+
+def best_validation(run_dir: Path) -> dict[str, float]:
+    """Figures of the validation with the lowest loss, by name without "valid/"."""
+    with (run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("valid/nats_per_code")]
+    if not rows:
+        return {}
+    best = min(rows, key=lambda row: float(row["valid/nats_per_code"]))
+    return {
+        name.removeprefix("valid/"): float(value)
+        for name, value in best.items()
+        if name.startswith("valid/") and value
+    }
+
+
+def say_what_next(trainer: Trainer, run_dir: Path) -> None:
+    if trainer.is_global_zero:
+        checkpoint = shlex.quote(str(best_checkpoint(run_dir)))
+        print(f"next      python scripts/generate.py ckpt_path={checkpoint}")
 
 
 if __name__ == "__main__":

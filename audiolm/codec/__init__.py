@@ -2,7 +2,7 @@
 
 from audiolm.codec.base import Codec
 from audiolm.codec.encodec_codec import EncodecCodec
-from audiolm.codec.load import load_codec, load_local, load_pretrained
+from audiolm.codec.load import load_bundled, load_codec, load_local, load_pretrained
 from audiolm.codec.local import save_local
 from audiolm.codec.settings import build_model, check_settings
 
@@ -11,6 +11,7 @@ __all__ = [
     "EncodecCodec",
     "build_model",
     "check_settings",
+    "load_bundled",
     "load_codec",
     "load_local",
     "load_pretrained",

@@ -10,6 +10,9 @@ from audiolm.codec.encodec_codec import EncodecCodec
 from audiolm.codec.local import find_pairs, read_pair
 from audiolm.codec.pretrained import PRETRAINED, read_pretrained
 
+BUNDLED = Path(__file__).parent / "bundled"
+"""Folder of the codec that comes with the package; see the model card there."""
+
 
 def load_pretrained(
     name: str, bandwidth: float, repository: str | Path | None = None
@@ -75,6 +78,20 @@ def load_local(path: str | Path, num_codebooks: int | None = None) -> EncodecCod
     return codec
 
 
+def load_bundled(num_codebooks: int | None = None) -> EncodecCodec:
+    """Load the small codec that comes with the package: 16 kHz mono, 50 frames/s.
+
+    For the demo, for tests and for trials; its model card has its figures and its limits.
+
+    Args:
+        num_codebooks: K, of the first ones; by default all.
+
+    Raises:
+        ValueError: it has not so many codebooks.
+    """
+    return load_local(BUNDLED, num_codebooks)
+
+
 def load_codec(
     identity: Mapping[str, Any],
     folders: Sequence[str | Path],
@@ -84,7 +101,8 @@ def load_codec(
 
     Args:
         identity: what `EncodecCodec.identity` gave.
-        folders: where a local codec's pair may lie; the first of the same fingerprint is taken.
+        folders: where a local codec's pair may lie, besides the package; the first of the same
+            fingerprint is taken.
         repository: see `load_pretrained`.
 
     Raises:
@@ -106,7 +124,7 @@ def load_codec(
             )
         return codec
     seen: list[str] = []
-    for pair in (pair for folder in folders for pair in find_pairs(Path(folder))):
+    for pair in (pair for folder in (*folders, BUNDLED) for pair in find_pairs(Path(folder))):
         try:
             codec = load_local(pair)
         except ValueError as error:
@@ -116,7 +134,8 @@ def load_codec(
             return (
                 codec if codec.num_codebooks == num_codebooks else load_local(pair, num_codebooks)
             )
-        seen.append(f"{pair} is {codec.fingerprint}")
+        if pair.parent != BUNDLED:  # which nobody put there for this
+            seen.append(f"{pair} is {codec.fingerprint}")
     where = ", ".join(str(f) for f in folders) or "no folder"
     message = f"codec {name!r} with fingerprint {wanted} is not in {where}"
     remedy = f"put its pair ({name}.safetensors, {name}.json) there"

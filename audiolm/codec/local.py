@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -18,7 +19,12 @@ from audiolm.codec.weights import compute_fingerprint, inference_weights
 WEIGHTS, SETTINGS = ".safetensors", ".json"
 
 
-def save_local(settings: Mapping[str, Any], weights: Mapping[str, Tensor], path: Path) -> Path:
+def save_local(
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    path: Path,
+    dtype: torch.dtype = torch.float32,
+) -> Path:
     """Write the pair `path`.safetensors and `path`.json; return the path of the weights.
 
     Args:
@@ -26,19 +32,22 @@ def save_local(settings: Mapping[str, Any], weights: Mapping[str, Tensor], path:
         weights: an `encodec.EncodecModel`'s state dict with its weight normalisation; buffers that
             only training uses are left out.
         path: folder and stem. The folder is made; a pair that is there is replaced.
+        dtype: of the numbers in the file; the codec is then the one with its weights rounded so.
 
     Raises:
         ValueError: settings or weights are wrong.
         OSError: the folder cannot be written.
     """
     settings = check_settings(settings)
-    weights = inference_weights(weights, build_model(settings))
+    weights = {key: tensor.to(dtype) for key, tensor in weights.items()}
+    weights = inference_weights(weights, build_model(settings))  # float32 again
     fingerprint = compute_fingerprint(settings, weights)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Each file appears whole, but a kill can fall between the two: the fingerprint then tells.
     temporary = path.parent / f".{path.name}{WEIGHTS}.{os.getpid()}.tmp"
     try:
-        safetensors.torch.save_file(weights, temporary, metadata={"fingerprint": fingerprint})
+        stored = {key: tensor.to(dtype) for key, tensor in weights.items()}
+        safetensors.torch.save_file(stored, temporary, metadata={"fingerprint": fingerprint})
         os.replace(temporary, _with(path, WEIGHTS))
         temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
         os.replace(temporary, _with(path, SETTINGS))

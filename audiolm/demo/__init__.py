@@ -1,6 +1,5 @@
-"""A set of melodies and a codec for them, both made by code: the whole path without a download."""
+"""A set of melodies made by code from a known grammar, and how well sound keeps to it."""
 
-from audiolm.demo.codec import demo_codec
 from audiolm.demo.melodies import make_melodies
 
-__all__ = ["demo_codec", "make_melodies"]
+__all__ = ["make_melodies"]

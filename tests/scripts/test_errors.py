@@ -55,7 +55,8 @@ def refused(result: object, *parts: str) -> None:
         (["data.path="], ["data.path is empty"]),
         (["ckpt_path=nowhere.ckpt"], ["nowhere.ckpt: no such file"]),
         (["ckpt_path=last"], ["hydra.run.dir=DIR"]),
-        (["data=folder", "data.path=.", "codec=demo"], ["codec=demo knows only the melodies"]),
+        (["codec=bundled", "codec.num_codebooks=17"], ["num_codebooks=17", "16"]),
+        (["codec=bundeled"], ["did you mean bundled?"]),
     ],
 )
 def test_overrides(

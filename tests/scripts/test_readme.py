@@ -18,7 +18,17 @@ from .conftest import ROOT, RunScript
 from .test_configs import compose
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FAST = ["experiment=smoke", "model.embed_dim=32", "model.num_layers=2", "model.num_heads=2"]
+SMALL = {  # what turns a command into one of the same kind that takes seconds
+    "train": ["experiment=smoke", "model.embed_dim=32", "model.num_layers=2", "model.num_heads=2"],
+    "train_codec": [
+        "codec_model.n_filters=4",
+        "trainer.max_steps=4",
+        "trainer.val_check_interval=2",
+        "quantization.init_segments=16",
+        "data.segment=0.64",
+        "logger=csv",
+    ],
+}
 
 
 def commands() -> list[list[str]]:
@@ -86,9 +96,11 @@ def test_every_command_runs(
             word.replace("=DIR", f"={recordings}").replace("=FILE", f"={a_file}")
             for word in words[1:]
         ]
-        if script == "train":  # the same command at the size of a test
+        if script in ("train", "train_codec"):  # the same command at the size of a test
             kept = [a for a in arguments if not a.startswith(("model=", "context=", "trainer."))]
-            arguments = [*FAST, *kept]
+            arguments = [*SMALL[script], *kept]
+            if script == "train" and not any(a.startswith("data=") for a in kept):
+                arguments.append("data.num_melodies=12")
         elif script == "generate":  # prompts and durations that fit a context of one second
             short = {"duration": "2", "prompt_duration": "0.5", "num_samples": "1"}
             arguments = [

@@ -1,0 +1,118 @@
+"""What a model has learnt of the demo set, in figures that can be checked by ear.
+
+Letters: B samples, K codebooks, T codec frames, N audio samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from audiolm.audio import read_audio, write_wav
+from audiolm.codec import EncodecCodec
+from audiolm.demo.grammar import GRAMMAR
+from audiolm.demo.scores import Scores, score_clips
+from audiolm.evaluation.detectors import longest_loop, longest_run, longest_silence
+from audiolm.generation import generate
+from audiolm.generation.checkpoint import TrainedModel
+from audiolm.spectrogram import draw_spectrogram
+
+DURATION = 5.0  # seconds of a sample: 25 notes
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What was found in a number of clips.
+
+    Attributes:
+        scores: how well they keep to the grammar.
+        silence: seconds of the longest silence in any.
+        run: seconds for which codebook 0 is stuck on one code, at most.
+        loop: seconds of the longest stretch in which a pattern of up to 0.3 s repeats.
+    """
+
+    scores: Scores
+    silence: float
+    run: float
+    loop: float
+
+    def figures(self) -> dict[str, float]:
+        """As plain numbers, by name."""
+        return {
+            "legal_notes": self.scores.legal_notes,
+            "legal_transitions": self.scores.legal_transitions,
+            "tonic_starts": self.scores.tonic_starts,
+            "repeated_bars": self.scores.repeated_bars,
+            "whole_pieces": self.scores.whole_pieces,
+            "longest_silence": self.silence,
+            "longest_run": self.run,
+            "longest_loop": self.loop,
+        }
+
+
+def listen(waveforms: Tensor, codes: Tensor, codec: EncodecCodec) -> Heard:
+    """Track the notes of waveforms (B, 1, N), and look for silence and for loops in their codes.
+
+    codes: (B, K, T), those that the waveforms were decoded from.
+    """
+    return Heard(
+        score_clips(list(waveforms[:, 0]), codec.sample_rate),
+        max(longest_silence(w, codec.sample_rate).duration for w in waveforms),
+        max(longest_run(c, codec.frame_rate).duration for c in codes),
+        max(longest_loop(c, codec.frame_rate).duration for c in codes),
+    )
+
+
+def hear_pieces(pieces: Sequence[Path], codec: EncodecCodec) -> Heard:
+    """The beginnings of real pieces after the codec: the best that a model can score."""
+    clips = [read_audio(p, codec.sample_rate, codec.channels, duration=DURATION)[0] for p in pieces]
+    codes = torch.stack(codec.encode_batch(clips))
+    return listen(codec.decode(codes, clips[0].shape[1]).cpu(), codes.cpu(), codec)
+
+
+def hear_samples(
+    trained: TrainedModel,
+    codec: EncodecCodec,
+    seeds: Sequence[int],
+    sampling: dict[str, Any],
+    folder: Path,
+) -> Heard:
+    """Samples of a model, one a seed, of DURATION; written to `folder` as piece_000.wav and .png.
+
+    Raises:
+        FloatingPointError: the model gives NaN.
+        OSError: the folder cannot be written.
+    """
+    frames = math.ceil(DURATION * codec.frame_rate)
+    codes = generate(
+        trained.model, trained.pattern, frames, trained.context_frames, seeds, **sampling
+    )
+    waveforms = codec.decode(codes, round(DURATION * codec.sample_rate)).cpu()
+    for i, (seed, waveform) in enumerate(zip(seeds, waveforms, strict=True)):
+        stem = folder / f"piece_{i:03d}"
+        write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
+        title = f"step {trained.step}, seed {seed}"
+        draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
+    return listen(waveforms, codes.cpu(), codec)
+
+
+def comparison(samples: Heard, ceiling: Heard, num_samples: int) -> str:
+    """A table: what the samples score, what real pieces score after the codec, and chance."""
+    chance = {"legal_notes": 1.0, "legal_transitions": GRAMMAR.chance_of_transition}
+    lines = [
+        f"heard in {num_samples} samples of {DURATION:g} s, beside real pieces after the codec "
+        f"(the ceiling) and random notes of the scale",
+        f"  {'':<24}{'samples':>8}{'ceiling':>9}{'random':>8}",
+    ]
+    real = ceiling.figures()
+    for name, value in samples.figures().items():
+        unit = " (s)" if name.startswith("longest") else ""
+        random = f"{chance[name]:8.2f}" if name in chance else ""
+        lines.append(f"  {name.replace('_', ' ') + unit:<24}{value:8.2f}{real[name]:9.2f}{random}")
+    return "\n".join(lines)
