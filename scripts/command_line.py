@@ -40,7 +40,6 @@ PATHS = (
     "codec.path",
     "codec.repository",
     "codec_repository",
-    "data.cache",
     "data.path",
     "data.store",
     "hydra.run.dir",

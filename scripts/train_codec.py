@@ -1,4 +1,4 @@
-"""Train an EnCodec on a folder of recordings: python scripts/train_codec.py data.path=DIR"""
+"""Train an EnCodec on recordings: python scripts/train_codec.py data=folder data.path=DIR"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from audiolm.codec.local import save_local
 from audiolm.codec.settings import check_settings
+from audiolm.demo import make_melodies
 from audiolm.generation.checkpoint import read_checkpoint
 from audiolm.training import GracefulInterrupt, StepProgressBar, make_optimizer
 from audiolm.training.codec import (
@@ -31,12 +32,15 @@ from audiolm.training.waveforms import (
     segment_length,
 )
 from command_line import start
+from prepare import is_demo
 from train import (
     alone_in,
     checkpoint_to_resume,
     make_loggers,
     make_trainer,
 )
+
+WAVEFORMS = Path("data/waveforms")
 
 
 def main(cfg: DictConfig) -> None:
@@ -91,9 +95,8 @@ def check_trainer(cfg: DictConfig) -> None:
 def make_module(cfg: DictConfig) -> CodecTraining:
     """The untrained codec of the config, once all of its settings have been checked."""
     path = cfg.data.path  # MissingMandatoryValue here, and not "???" below
-    for key in ("path", "cache"):
-        if cfg.data[key] is None:
-            raise ValueError(f"data.{key}=null must be a folder")
+    if path is None:
+        raise ValueError("data.path=null must be a folder")
     options: Any = OmegaConf.to_container(cfg, resolve=True)
     data = segment_options(options)
     check_segment_settings(**data)
@@ -104,6 +107,8 @@ def make_module(cfg: DictConfig) -> CodecTraining:
         adversarial=options["adversarial"],
         optim=options["optim"],
         warmup=cfg.warmup,
+        mel_floor=options["mel_floor"],
+        mel_rise=cfg.mel_rise,
         clip=cfg.clip,
         seed=cfg.seed,
         data=data | {"path": str(Path(path).resolve()), "weights": data["weights"] or {}},
@@ -117,7 +122,8 @@ def make_module(cfg: DictConfig) -> CodecTraining:
 
 def segment_options(options: dict[str, Any]) -> dict[str, Any]:
     """The part of `data` that says what is cut from the recordings."""
-    return {key: value for key, value in options["data"].items() if key not in ("path", "cache")}
+    others = ("path", "store", "num_workers", "num_melodies")
+    return {key: value for key, value in options["data"].items() if key not in others}
 
 
 def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> None:
@@ -160,22 +166,33 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         "data": settings.get("data") or {},
     }
     named = {f"{group}.{key}": v for group, part in groups.items() for key, v in part.items()}
-    return {**named, "warmup": settings.get("warmup", 0.0), "seed": settings["seed"]}
+    return {
+        **named,
+        **{key: settings.get(key) for key in ("warmup", "mel_floor", "mel_rise", "seed")},
+    }
 
 
 def make_data(cfg: DictConfig, module: CodecTraining) -> WaveformData:
     """The recordings of the config, decoded once."""
     options: Any = OmegaConf.to_container(cfg, resolve=True)
+    if is_demo(cfg):
+        make_melodies(cfg.data.path, cfg.data.num_melodies)
     waveforms = Waveforms(
         Path(cfg.data.path),
-        Path(cfg.data.cache),
+        Path(cfg.data.store or WAVEFORMS),
         module.settings["sample_rate"],
         module.settings["channels"],
     )
     for name, reason in waveforms.skipped.items():
         print(f"left out  {name}: {reason}")
     hop = int(module.model.encoder.hop_length)
-    return WaveformData(waveforms, hop, seed=cfg.seed, **segment_options(options))
+    return WaveformData(
+        waveforms,
+        hop,
+        seed=cfg.seed,
+        num_workers=cfg.data.num_workers,
+        **segment_options(options),
+    )
 
 
 def make_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:

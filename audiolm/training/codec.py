@@ -6,7 +6,7 @@ B batch, C audio channels, N audio samples, K codebooks, T codec frames, D width
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -35,9 +35,7 @@ from audiolm.training.optimisation import make_optimizer, take_settings_from
 from audiolm.training.waveforms import SILENT, WaveformData
 
 CODEC_FORMAT = 1
-# The mel loss brings each item to one level and looks no deeper than 20 dB below it. With a lower
-# floor, bands that hold next to nothing have by far the largest gradients: no waveform is learnt.
-MEL_LEVEL, MEL_FLOOR = 0.1, 0.01
+MEL_LEVEL = 0.1  # rms that the mel loss brings each item to
 QUIETEST = 5e-3  # rms below which an item is not raised any further
 
 LOSSES: dict[str, float] = {
@@ -85,6 +83,11 @@ class CodecTraining(pl.LightningModule):
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
         warmup: share of the steps over which the noise rises from 0; met in full from the start, it
             keeps the codec from learning any waveform.
+        mel_floor: dB, relative to an item's level, below which the mel loss does not look: that of
+            the warm-up, and that which it has fallen to after as many steps again. Bands that hold
+            next to nothing have by far the largest gradients: with a low floor from the start, no
+            waveform is learnt; with a high one to the end, faint overtones are not.
+        mel_rise: factor that the weight of the mel loss rises to as its floor falls.
         clip: largest norm of a step's gradient.
         seed: of weights, noise and levels; what step n draws follows from (seed, n).
         data: what it is trained on, for a resumed run to be compared with.
@@ -101,6 +104,8 @@ class CodecTraining(pl.LightningModule):
         adversarial: dict[str, Any],
         optim: dict[str, Any],
         warmup: float = 0.0,
+        mel_floor: Sequence[float] = (-20.0, -34.0),
+        mel_rise: float = 1.0,
         clip: float = 1.0,
         seed: int = 0,
         data: dict[str, Any] | None = None,
@@ -121,7 +126,11 @@ class CodecTraining(pl.LightningModule):
         torch.manual_seed(seed)
         self.model = build_model(self.settings)
         use_fast_elu(self.model)
-        self.mel = MultiScaleMel(self.settings["sample_rate"], floor=MEL_FLOOR)
+        self.mel_floor = _checked_floor(mel_floor)
+        if not mel_rise > 0:
+            raise ValueError(f"mel_rise={mel_rise} must be above 0")
+        self.mel_rise = mel_rise
+        self.mel = MultiScaleMel(self.settings["sample_rate"])
         self.adversarial = _checked_adversarial(adversarial)
         self.adversary: Adversary | None = None
         if self.adversarial["enabled"]:
@@ -222,6 +231,7 @@ class CodecTraining(pl.LightningModule):
         initialise_codebooks(self.model.quantizer, torch.cat(latents), self.seed)
 
     def training_step(self, waveform: Tensor, batch_idx: int) -> None:
+        self._set_mel_loss()
         frozen = self.quantizes and self.quantization["freeze_encoder"]
         with torch.no_grad() if frozen else nullcontext():
             latents = self.model.encoder(waveform)
@@ -285,6 +295,15 @@ class CodecTraining(pl.LightningModule):
         l1, l2 = self.mel(estimate * gain, target * gain)
         total: Tensor = l1 + l2
         return total
+
+    def _set_mel_loss(self) -> None:
+        """Its floor and its weight at this step."""
+        fallen = min(1.0, max(0.0, self.trainer.global_step / self._warmup_steps - 1))
+        first, last = self.mel_floor
+        self.mel.floor = MEL_LEVEL * 10 ** ((first + fallen * (last - first)) / 20)
+        if self.loss_weights["mel"]:
+            risen = 1 + fallen * (self.mel_rise - 1)
+            self.balancer.weights["mel"] = self.loss_weights["mel"] * risen
 
     @property
     def _warmup_steps(self) -> float:
@@ -480,6 +499,12 @@ def _checked_quantization(given: Mapping[str, Any], settings: Mapping[str, Any])
     if options["init_segments"] < 1:
         raise ValueError(f"quantization.init_segments={options['init_segments']}: at least 1")
     return options | {"levels": list(levels)}
+
+
+def _checked_floor(mel_floor: Sequence[float]) -> tuple[float, float]:
+    if len(mel_floor) != 2 or not all(-100 < floor <= 0 for floor in mel_floor):
+        raise ValueError(f"mel_floor={list(mel_floor)}: must be two levels in dB, 0 or below")
+    return float(mel_floor[0]), float(mel_floor[1])
 
 
 def _word(*numbers: int) -> int:

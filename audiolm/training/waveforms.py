@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from audiolm.audio import AudioError, find_audio_files, replacing, stream_audio
 from audiolm.tokens import StepSampler, hash64, split_by_hash
+from audiolm.training.interrupt import ignore_interrupts
 from audiolm.training.token_data import StepLoader
 
 SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
@@ -264,19 +265,20 @@ def _is_number(value: Any) -> bool:
 
 
 class WaveformData(pl.LightningDataModule):
-    """Batches (B, C, N) of segments; that of step n is a function of (seed, n, rank).
+    """Batches (B, C, N) of segments; that of step n is a function of (seed, n).
 
     Args:
         waveforms: the recordings.
         hop_length: samples of a codec's frame, of which a segment holds a whole number.
         segment: seconds of a training segment, at least.
         valid_segment: seconds of a held-out one, at least.
-        batch_size: B, segments a rank and a step.
+        batch_size: B, segments a step.
         level: see `TrainingSegments`; held-out segments are at the mean of the two.
         weights: see `TrainingSegments`.
         valid_fraction: share of the recordings that is held out, by a hash of their names.
         num_valid: held-out segments, at most.
         seed: of the order and the crops.
+        num_workers: processes that read ahead; 0 reads in the training process.
 
     Raises:
         ValueError: for settings out of range, and recordings too short for one segment.
@@ -294,6 +296,7 @@ class WaveformData(pl.LightningDataModule):
         valid_fraction: float = 0.05,
         num_valid: int = 64,
         seed: int = 0,
+        num_workers: int = 0,
     ) -> None:
         super().__init__()
         check_segment_settings(
@@ -305,6 +308,7 @@ class WaveformData(pl.LightningDataModule):
         )
         self.waveforms = waveforms
         self.batch_size = batch_size
+        self.num_workers = num_workers
         self.train_spans, self.valid_spans = split_by_hash(
             np.zeros(len(waveforms.ids), np.int64),
             np.array([hash64(name) for name in waveforms.ids], np.uint64),
@@ -330,17 +334,17 @@ class WaveformData(pl.LightningDataModule):
         assert self.trainer is not None
         sampler = StepSampler(
             self.batch_size,
-            rank=self.trainer.global_rank,
-            world_size=self.trainer.world_size,
             start_batch=self.trainer.global_step,
             num_batches=self.trainer.max_steps,
         )
-        return StepLoader(self.train_segments, batch_sampler=sampler)
+        return StepLoader(
+            self.train_segments,
+            batch_sampler=sampler,
+            num_workers=self.num_workers,
+            worker_init_fn=ignore_interrupts,
+        )
 
     def val_dataloader(self) -> StepLoader | list[Any]:
-        assert self.trainer is not None
         if not len(self.valid_spans):
             return []
-        rank, world_size = self.trainer.global_rank, self.trainer.world_size
-        mine = range(rank, len(self.valid_segments), world_size)
-        return StepLoader(self.valid_segments, batch_size=8, sampler=mine)
+        return StepLoader(self.valid_segments, batch_size=8)

@@ -59,7 +59,6 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["data.weights=3"], ["weights=3"]),
         (["data.path=nowhere"], ["no such folder: nowhere"]),
         (["data.path=null"], ["data.path=null"]),
-        (["data.cache=null"], ["data.cache=null"]),
         # The trainer
         (["trainer.devices=2", "trainer.accelerator=cpu"], ["devices=2", "one device"]),
         (["trainer.accumulate_grad_batches=2"], ["accumulate_grad_batches=2", "data.batch_size"]),

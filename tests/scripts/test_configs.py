@@ -45,7 +45,7 @@ def test_train_composes_with_every_choice(choice: str) -> None:
         assert {key for key in node if key != "_target_"} <= known, node._target_
 
 
-@pytest.mark.parametrize("choice", ["", *CODEC_CHOICES, "trainer=cpu", "logger=csv"])
+@pytest.mark.parametrize("choice", ["", *CODEC_CHOICES, "trainer=cpu", "logger=csv", "data=demo"])
 def test_train_codec_composes_with_every_choice(choice: str) -> None:
     cfg = compose("train_codec", *([choice] if choice else []))
     settings = OmegaConf.to_container(cfg.codec_model)
@@ -57,7 +57,7 @@ def test_train_codec_composes_with_every_choice(choice: str) -> None:
     reconstructions = inspect.signature(ReconstructionCallback).parameters
     assert set(cfg.callbacks.reconstructions) <= set(reconstructions)
     data = set(inspect.signature(WaveformData).parameters)
-    assert set(cfg.data) - {"path", "cache"} <= data
+    assert set(cfg.data) - {"path", "store", "num_melodies"} <= data
 
 
 @pytest.mark.parametrize("name", [file.stem for file in sorted(CONFIGS.glob("*.yaml"))])
