@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from audiolm.codec import EncodecCodec, load_bundled, load_codec
+from audiolm.codec import EncodecCodec, build_model, load_bundled, load_codec
 from audiolm.codec.load import BUNDLED
 from audiolm.codec.losses import mel_distance, si_snr
+from audiolm.codec.pieces import context
 from audiolm.demo.melodies import draw_melody, synthesise
 from audiolm.evaluation.melodies import listen
 
@@ -80,3 +81,18 @@ def test_a_checkpoint_finds_it_in_the_package(codec: EncodecCodec, tmp_path: Pat
 def test_it_has_no_more_codebooks_than_it_has() -> None:
     with pytest.raises(ValueError, match="16"):
         load_bundled(17)
+
+
+def test_decoding_in_pieces_is_exact() -> None:
+    """Its receptive field is finite: pieces with that much of their neighbours join to the whole."""
+    codec = load_bundled(8)
+    left, right = context(build_model(codec.settings).decoder.model)
+    codes = torch.randint(256, (1, 8, 200), generator=torch.Generator().manual_seed(0))
+    whole = codec.decode(codes)
+    pieces = []
+    for begin in range(0, 200, 50):
+        before, after = min(left, begin), min(right, 150 - begin)
+        piece = codec.decode(codes[:, :, begin - before : begin + 50 + after])
+        start = before * codec.hop_length
+        pieces.append(piece[..., start : start + 50 * codec.hop_length])
+    torch.testing.assert_close(torch.cat(pieces, dim=-1), whole, rtol=1e-4, atol=1e-5)
