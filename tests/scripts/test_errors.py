@@ -70,8 +70,8 @@ def test_overrides(
     usable = ["data=folder", f"data.path={recordings}", "codec=local", f"codec.path={codec_folder}"]
     groups = {o.split("=")[0] for o in overrides}
     arguments = [] if "data" in groups else usable
-    if "codec" in groups and "codec=local" in overrides:
-        arguments = [f"codec.path={codec_folder}"]
+    if "codec" in groups:
+        arguments = [f"codec.path={codec_folder}"] if "codec=local" in overrides else usable[:2]
     refused(run_script("train", *arguments, *overrides), *parts)
 
 
