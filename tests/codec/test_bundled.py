@@ -84,7 +84,7 @@ def test_it_has_no_more_codebooks_than_it_has() -> None:
 
 
 def test_decoding_in_pieces_is_exact() -> None:
-    """Its receptive field is finite: pieces with that much of their neighbours join to the whole."""
+    """Its receptive field is finite: pieces with that much of their neighbours make the whole."""
     codec = load_bundled(8)
     left, right = context(build_model(codec.settings).decoder.model)
     codes = torch.randint(256, (1, 8, 200), generator=torch.Generator().manual_seed(0))

@@ -16,7 +16,7 @@ from audiolm.codec import load_local, save_local
 from audiolm.codec.quantizer import codebook_of, initialise_codebooks, quantize
 from audiolm.generation.checkpoint import read_checkpoint
 from audiolm.training import AtomicCheckpointIO, BestCheckpoint, LastCheckpoint
-from audiolm.training.codec import CodecTraining
+from audiolm.training.codec import MEL_LEVEL, CodecTraining
 from audiolm.training.reconstructions import ReconstructionCallback
 from audiolm.training.waveforms import WaveformData, Waveforms
 
@@ -394,6 +394,9 @@ def test_checkpoints_are_plain_data_with_all_settings(trained: Path) -> None:
         ({"adversarial": {"enabled": True, "n_ffts": []}}, "n_ffts"),
         ({"clip": 0}, "clip=0"),
         ({"warmup": 1.5}, "warmup=1.5"),
+        ({"mel_floor": [-20, 3]}, r"mel_floor=\[-20, 3\]"),
+        ({"mel_floor": [-20]}, "mel_floor"),
+        ({"mel_rise": 0}, "mel_rise=0"),
     ],
 )
 def test_settings_that_do_not_fit(change: dict[str, Any], message: str) -> None:
@@ -424,3 +427,17 @@ def test_plans_that_would_fail_late(change: dict[str, Any], length: int, message
     with pytest.raises(ValueError, match=message):
         module.check_plan(length, STEPS)
     make_module().check_plan(192, STEPS)
+
+
+def test_the_mel_loss_looks_deeper_and_weighs_more_after_the_warmup(waveforms, tmp_path) -> None:
+    floors, weights = [], []
+
+    class Watch(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            floors.append(20 * math.log10(module.mel.floor / MEL_LEVEL))
+            weights.append(module.balancer.weights["mel"])
+
+    fit(waveforms, tmp_path, Watch(), warmup=0.25, mel_floor=[-10, -30], mel_rise=3.0)
+    # Two of the eight steps warm up, and two more lead from the first floor to the last.
+    assert floors == pytest.approx([-10, -10, -10, -20, -30, -30, -30, -30])
+    assert weights == pytest.approx([1, 1, 1, 2, 3, 3, 3, 3])
