@@ -53,8 +53,7 @@ def main(cfg: DictConfig) -> None:
     # The discriminator's rate follows the steps of the run, also before its own first one.
     warnings.filterwarnings("ignore", message=r"Detected call of `lr_scheduler.step\(\)`")
     module = make_module(cfg)
-    if resume_from is not None:
-        check_same_run(module, resume_from, cfg.trainer.max_steps)
+    fitted = resume_from is not None and check_same_run(module, resume_from, cfg.trainer.max_steps)
     interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, run_dir), interrupt])
     if trainer.world_size > 1:
@@ -64,7 +63,7 @@ def main(cfg: DictConfig) -> None:
         )
     with alone_in(run_dir):
         data = make_data(cfg, module)
-        plan = describe(module, data, trainer)
+        plan = describe(module, data, trainer, fitted)
         print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
         trainer.loggers = make_loggers(cfg, run_dir)
         trainer.fit(module, data, ckpt_path=resume_from)
@@ -74,6 +73,8 @@ def main(cfg: DictConfig) -> None:
 def check_trainer(cfg: DictConfig) -> None:
     """Refuse what Lightning's trainer can do for other models only."""
     trainer = cfg.trainer
+    # A run that is shorter than the way to its first validation would have none.
+    trainer.val_check_interval = min(trainer.val_check_interval, trainer.max_steps)
     if trainer.accumulate_grad_batches != 1:
         raise ValueError(
             f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches}: a codec is "
@@ -82,8 +83,7 @@ def check_trainer(cfg: DictConfig) -> None:
     if trainer.gradient_clip_val is not None:
         raise ValueError(
             f"trainer.gradient_clip_val={trainer.gradient_clip_val}: a codec's gradients are "
-            f"clipped by clip={cfg.clip}; keep trainer=codec (the device is "
-            f"trainer.accelerator={trainer.accelerator})"
+            f"clipped by clip={cfg.clip}; keep trainer.gradient_clip_val=null"
         )
     if trainer.precision not in ("32-true", "32", 32):
         raise ValueError(
@@ -126,8 +126,11 @@ def segment_options(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options["data"].items() if key not in others}
 
 
-def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> None:
-    """Refuse to go on with a checkpoint of another codec, other losses or other data."""
+def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> bool:
+    """Refuse to go on with a checkpoint of another codec, other losses or other data.
+
+    Returns whether its codebooks are fitted already.
+    """
     checkpoint = read_checkpoint(path)
     found = checkpoint.get("audiolm_codec_format")
     if found is None:
@@ -154,6 +157,7 @@ def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> None:
             f"{path} is at step {checkpoint['global_step']} already; to train on, raise "
             f"trainer.max_steps={max_steps}"
         )
+    return bool(checkpoint["state_dict"]["model.quantizer.vq.layers.0._codebook.inited"])
 
 
 def comparable(settings: dict[str, Any]) -> dict[str, Any]:
@@ -205,8 +209,8 @@ def make_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
     ]
 
 
-def describe(module: CodecTraining, data: WaveformData, trainer: Trainer) -> str:
-    """What is going to be trained, on what."""
+def describe(module: CodecTraining, data: WaveformData, trainer: Trainer, fitted: bool) -> str:
+    """What is going to be trained, on what; `fitted`: a run goes on whose codebooks are fitted."""
     settings, rate = module.settings, data.waveforms.sample_rate
     hop = int(module.model.encoder.hop_length)
     parameters = sum(p.numel() for p in module.model.parameters())
@@ -215,6 +219,11 @@ def describe(module: CodecTraining, data: WaveformData, trainer: Trainer) -> str
     def amount(spans: Any) -> str:
         return f"{len(spans):,} recordings, {spans['frames'].sum() / rate / 3600:.2f} h"
 
+    start = f"from step {round(module.quantization['start'] * trainer.max_steps):,} on"
+    if fitted:
+        start = "already"
+        if module.quantization["freeze_encoder"]:
+            start += ", so encoder and codebooks stay as they are"
     lines = [
         "plan",
         f"  codec       {parameters:,} parameters, {rate} Hz, {rate / hop:g} frames/s, "
@@ -224,8 +233,7 @@ def describe(module: CodecTraining, data: WaveformData, trainer: Trainer) -> str
         f"  decoded     {data.waveforms.path}, {data.waveforms.size / 1e6:,.0f} MB; delete it, and "
         f"others there, once trained",
         f"  step        {data.batch_size} segments of {data.train_segments.length / rate:.2f} s",
-        f"  run         {trainer.max_steps:,} steps, quantized from step "
-        f"{round(module.quantization['start'] * trainer.max_steps):,} on",
+        f"  run         {trainer.max_steps:,} steps, quantized {start}",
     ]
     return "\n".join(lines)
 

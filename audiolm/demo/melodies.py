@@ -124,7 +124,7 @@ def to_hertz(midi: float) -> float:
     return float(440 * 2 ** ((midi - 69) / 12))
 
 
-def make_melodies(folder: str | Path, num_melodies: int = 400, seed: int = 0) -> None:
+def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) -> None:
     """Write the melodies 0 .. num_melodies - 1 of a seed into `folder`, 16-bit WAV of 6.4 s each.
 
     Files that are there already are kept, so that an interrupted run goes on. Beside them lie

@@ -36,6 +36,7 @@ from audiolm.training.waveforms import SILENT, WaveformData
 
 CODEC_FORMAT = 1
 MEL_LEVEL = 0.1  # rms that the mel loss brings each item to
+MOST_LATENTS = 2**17  # that codebooks are fitted to: k-means takes a minute then
 QUIETEST = 5e-3  # rms below which an item is not raised any further
 
 LOSSES: dict[str, float] = {
@@ -228,7 +229,9 @@ class CodecTraining(pl.LightningModule):
             part = [data.train_segments[i] for i in range(first, min(first + 32, count))]
             encoded = self.model.encoder(torch.stack(part).to(self.device))
             latents.append(encoded.transpose(1, 2).flatten(0, 1))
-        initialise_codebooks(self.model.quantizer, torch.cat(latents), self.seed)
+        vectors = torch.cat(latents)
+        vectors = vectors[:: -(-len(vectors) // MOST_LATENTS)]
+        initialise_codebooks(self.model.quantizer, vectors, self.seed)
 
     def training_step(self, waveform: Tensor, batch_idx: int) -> None:
         self._set_mel_loss()

@@ -235,10 +235,10 @@ def check_segment_settings(
     segment: float = 0.64,
     valid_segment: float = 2.0,
     batch_size: int = 4,
-    level: Sequence[float] = (-26.0, -16.0),
+    level: Sequence[float] = (-38.0, -16.0),
     weights: Mapping[str, float] | None = None,
     valid_fraction: float = 0.05,
-    num_valid: int = 64,
+    num_valid: int = 96,
 ) -> None:
     """Raise ValueError for settings of `WaveformData` out of range, before anything is decoded."""
     if batch_size < 1:
@@ -291,10 +291,10 @@ class WaveformData(pl.LightningDataModule):
         segment: float = 0.64,
         valid_segment: float = 2.0,
         batch_size: int = 4,
-        level: Sequence[float] = (-26.0, -16.0),
+        level: Sequence[float] = (-38.0, -16.0),
         weights: Mapping[str, float] | None = None,
         valid_fraction: float = 0.05,
-        num_valid: int = 64,
+        num_valid: int = 96,
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:

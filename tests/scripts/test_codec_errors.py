@@ -62,7 +62,10 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # The trainer
         (["trainer.devices=2", "trainer.accelerator=cpu"], ["devices=2", "one device"]),
         (["trainer.accumulate_grad_batches=2"], ["accumulate_grad_batches=2", "data.batch_size"]),
-        (["trainer.gradient_clip_val=1.0"], ["gradient_clip_val=1.0", "clip=1.0", "trainer=codec"]),
+        (
+            ["trainer.gradient_clip_val=1.0"],
+            ["gradient_clip_val=1.0", "clip=1.0", "gradient_clip_val=null"],
+        ),
         (["trainer.precision=bf16-mixed"], ["precision=bf16-mixed", "32-true"]),
         (["callbacks.reconstructions.num_samples=-1"], ["num_samples=-1"]),
         (["+callbacks.reconstructions.seconds=3"], ["seconds"]),

@@ -257,3 +257,20 @@ def test_real_speech_improves_every_loss(workplace: Path, run_script: RunScript)
     for name in ("train/time", "train/mel"):
         values = [float(row[name]) for row in rows("run") if row[name]]
         assert values[-1] < values[0], (name, values)
+
+
+def test_a_short_run_is_validated_and_a_prolonged_one_says_what_is_frozen(
+    workplace: Path, run_script: RunScript, tiny: list[str]
+) -> None:
+    usual = [*tiny, "trainer.val_check_interval=1000", "quantization.freeze_encoder=true"]
+    short = run_script("train_codec", *usual, "hydra.run.dir=run")
+    assert short.code == 0, short.err
+    assert "quantized from step 3 on" in short.out
+    assert (workplace / "run/checkpoints/best.ckpt").exists()
+    assert list((workplace / "run/reconstructions").glob("step_*.wav"))
+    longer = run_script(
+        *("train_codec", *usual, "hydra.run.dir=run", "ckpt_path=last"),
+        f"trainer.max_steps={2 * STEPS}",
+    )
+    assert longer.code == 0, longer.err
+    assert "quantized already, so encoder and codebooks stay as they are" in longer.out

@@ -5,7 +5,7 @@
     python tests/tools/gather_recordings.py free-spoken-digit-dataset/recordings OUT
 
 makes OUT/train for scripts/train_codec.py and OUT/heldout for judge_codec.py: telephone prompts
-of four speakers and hold music (16 kHz, CC BY-SA 3.0), spoken digits (CC BY-SA 4.0), and melodies
+in four languages and hold music (16 kHz, CC BY-SA 3.0), spoken digits (CC BY-SA 4.0), and melodies
 of the demo set's grammar. Held out are 4% of the prompts, one of the five pieces of music, takes
 0 to 9 of each digit and speaker, and melodies of another seed.
 """
