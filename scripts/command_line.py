@@ -114,6 +114,12 @@ def newest_run(runs: Path = RUNS, pattern: str = "*/*") -> Path | None:
     return checkpoints[-1].parents[1] if checkpoints else None
 
 
+def best_checkpoint(run_dir: Path) -> Path:
+    """The best one of a run, or its last where nothing was held out."""
+    best = run_dir / "checkpoints" / "best.ckpt"
+    return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
+
+
 def _run_dir(name: str, ckpt_path: str | None) -> str:
     """runs/NAME/TIME, or the newest run of that name when it is to be gone on with."""
     if ckpt_path == "last":

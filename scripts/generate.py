@@ -19,7 +19,7 @@ from audiolm.codec import EncodecCodec, load_codec
 from audiolm.generation import stream
 from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
 from audiolm.spectrogram import draw_spectrogram
-from command_line import RUNS, newest_run, start
+from command_line import RUNS, best_checkpoint, newest_run, start
 
 
 def main(cfg: DictConfig) -> None:
@@ -75,8 +75,7 @@ def find_checkpoint(ckpt_path: str | None) -> Path:
             f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or pass "
             f"ckpt_path=FILE"
         )
-    best = run / "checkpoints" / "best.ckpt"
-    return best if best.is_file() else run / "checkpoints" / "last.ckpt"
+    return best_checkpoint(run)
 
 
 def codec_folders(checkpoint: Path) -> list[Path]:

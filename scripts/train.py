@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from filelock import FileLock, Timeout
@@ -44,7 +44,7 @@ from audiolm.training import (
     make_wandb_logger,
     measure_yardsticks,
 )
-from command_line import start
+from command_line import best_checkpoint, start
 from prepare import encode, is_demo, make_codec
 
 DEMO_SAMPLES = 20
@@ -156,16 +156,22 @@ def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) ->
     checkpoint = read_checkpoint(path)
     check_format(checkpoint, path)
     then, now = (comparable(h) for h in (checkpoint["hyper_parameters"], dict(module.hparams)))
+    check_resumable(path, then, now, checkpoint["global_step"], max_steps)
+
+
+def check_resumable(
+    path: Path, then: dict[str, Any], now: dict[str, Any], step: int, max_steps: int
+) -> None:
+    """Refuse a checkpoint of other settings than the run's, or at its end already."""
     for key in now:
         if then.get(key) != now[key]:
             raise ValueError(
                 f"{path} was trained with {key}={then.get(key)}, this run has {now[key]}; pass the "
                 f"settings of the run to go on with, or start a new one without ckpt_path"
             )
-    if checkpoint["global_step"] >= max_steps:
+    if step >= max_steps:
         raise ValueError(
-            f"{path} is at step {checkpoint['global_step']} already; to train on, raise "
-            f"trainer.max_steps={max_steps}"
+            f"{path} is at step {step} already; to train on, raise trainer.max_steps={max_steps}"
         )
 
 
@@ -258,13 +264,9 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
     """Where the result is, and what to run next."""
     if not trainer.is_global_zero:
         return
-    step = trainer.global_step
     if interrupted:
-        print(
-            f"stopped after step {step:,} of {trainer.max_steps:,}; to go on, run the same "
-            f"command with ckpt_path=last hydra.run.dir={shlex.quote(str(run_dir))}"
-        )
-        sys.exit(130)
+        exit_interrupted(trainer, run_dir)
+    step = trainer.global_step
     early = f" of {trainer.max_steps:,}: the validation loss no longer fell"
     print(f"finished  {step:,} steps{early if step < trainer.max_steps else ''}")
     for callback in trainer.checkpoint_callbacks:
@@ -278,10 +280,13 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
     print(f"metrics   {run_dir / 'metrics.csv'}")
 
 
-def best_checkpoint(run_dir: Path) -> Path:
-    """The best one of a run, or its last where nothing was held out."""
-    best = run_dir / "checkpoints" / "best.ckpt"
-    return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
+def exit_interrupted(trainer: Trainer, run_dir: Path) -> NoReturn:
+    """Say how to go on, and exit as a program that was stopped by Ctrl-C does."""
+    print(
+        f"stopped after step {trainer.global_step:,} of {trainer.max_steps:,}; to go on, run the "
+        f"same command with ckpt_path=last hydra.run.dir={shlex.quote(str(run_dir))}"
+    )
+    sys.exit(130)
 
 
 def score_demo(cfg: DictConfig, codec: EncodecCodec, run_dir: Path, clock: list[float]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,11 +30,13 @@ from audiolm.training.waveforms import (
     check_segment_settings,
     segment_length,
 )
-from command_line import start
+from command_line import best_checkpoint, start
 from prepare import is_demo
 from train import (
     alone_in,
+    check_resumable,
     checkpoint_to_resume,
+    exit_interrupted,
     make_loggers,
     make_trainer,
 )
@@ -144,19 +145,9 @@ def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> bool:
         then = comparable(checkpoint["hyper_parameters"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} lacks a setting or has a wrong one: {error}") from error
-    now = comparable(dict(module.hparams))
-    for key in now:
-        # Checkpoints of before the data was kept in them say nothing about it.
-        if key in then and then[key] != now[key]:
-            raise ValueError(
-                f"{path} was trained with {key}={then[key]}, this run has {now[key]}; pass the "
-                f"settings of the run to go on with, or start a new one without ckpt_path"
-            )
-    if checkpoint["global_step"] >= max_steps:
-        raise ValueError(
-            f"{path} is at step {checkpoint['global_step']} already; to train on, raise "
-            f"trainer.max_steps={max_steps}"
-        )
+    # Checkpoints of before the data was kept in them say nothing about it.
+    now = {key: value for key, value in comparable(dict(module.hparams)).items() if key in then}
+    check_resumable(path, then, now, checkpoint["global_step"], max_steps)
     return bool(checkpoint["state_dict"]["model.quantizer.vq.layers.0._codebook.inited"])
 
 
@@ -243,13 +234,8 @@ def report(trainer: Trainer, module: CodecTraining, run_dir: Path, interrupted: 
     if not trainer.is_global_zero:
         return
     if interrupted:
-        print(
-            f"stopped after step {trainer.global_step:,} of {trainer.max_steps:,}; to go on, run "
-            f"the same command with ckpt_path=last hydra.run.dir={shlex.quote(str(run_dir))}"
-        )
-        sys.exit(130)
-    best = run_dir / "checkpoints" / "best.ckpt"
-    checkpoint = read_checkpoint(best if best.exists() else run_dir / "checkpoints" / "last.ckpt")
+        exit_interrupted(trainer, run_dir)
+    checkpoint = read_checkpoint(best_checkpoint(run_dir))
     weights = {
         name.removeprefix("model."): tensor
         for name, tensor in checkpoint["state_dict"].items()

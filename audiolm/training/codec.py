@@ -204,13 +204,13 @@ class CodecTraining(pl.LightningModule):
             ):
                 take_settings_from(optimizer, cast(LambdaLR, config.scheduler), fresh)
         else:
-            initialise_on_data(self.model, self._some_segments(32))
+            initialise_on_data(self.model, self._segments(0, 32))
 
-    def _some_segments(self, count: int) -> Tensor:
-        """The first training segments (count, C, N)."""
+    def _segments(self, begin: int, end: int) -> Tensor:
+        """Training segments (end - begin, C, N)."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, WaveformData)
-        return torch.stack([data.train_segments[i] for i in range(count)]).to(self.device)
+        return torch.stack([data.train_segments[i] for i in range(begin, end)]).to(self.device)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         step = self.trainer.global_step
@@ -225,9 +225,7 @@ class CodecTraining(pl.LightningModule):
         latents = []
         count = self.quantization["init_segments"]
         for first in range(0, count, 32):
-            data = self.trainer.datamodule  # type: ignore[attr-defined]
-            part = [data.train_segments[i] for i in range(first, min(first + 32, count))]
-            encoded = self.model.encoder(torch.stack(part).to(self.device))
+            encoded = self.model.encoder(self._segments(first, min(first + 32, count)))
             latents.append(encoded.transpose(1, 2).flatten(0, 1))
         vectors = torch.cat(latents)
         vectors = vectors[:: -(-len(vectors) // MOST_LATENTS)]
@@ -253,14 +251,15 @@ class CodecTraining(pl.LightningModule):
         if self.adversary is not None and self._past(self.adversarial["start"]):
             parts["discriminator"] = self._train_discriminator(waveform, decoded)
             heard |= self.adversary.generator_losses(waveform, decoded)._asdict()
-        loss = self._weighted(parts) + self._weighted(heard)
+        inner = self._weighted(parts)
+        loss = inner + self._weighted(heard)
         self._check_finite("loss", loss)
 
         optimizer, *_ = self._optimizers()
         optimizer.zero_grad()
         # A sum with the balanced gradient at `decoded`, for one pass back through the networks.
         gradient = self.balancer.gradient(heard, decoded)
-        self.manual_backward(self._weighted(parts) + (decoded * gradient).sum())
+        self.manual_backward(inner + (decoded * gradient).sum())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self._check_finite("norm of the gradient", norm)
         optimizer.step()
