@@ -13,7 +13,7 @@ from typing import Any, cast
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.codec.adversarial import Adversary
@@ -30,11 +30,12 @@ from audiolm.codec.quantizer import (
     update_codebooks,
 )
 from audiolm.codec.settings import build_model, check_settings
+from audiolm.codec.spectral_head import SpectralHead
 from audiolm.training.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import make_optimizer, take_settings_from
 from audiolm.training.waveforms import SILENT, WaveformData
 
-CODEC_FORMAT = 1
+CODEC_FORMAT = 2
 MEL_LEVEL = 0.1  # rms that the mel loss brings each item to
 MOST_LATENTS = 2**17  # that codebooks are fitted to: k-means takes a minute then
 QUIETEST = 5e-3  # rms below which an item is not raised any further
@@ -44,6 +45,8 @@ LOSSES: dict[str, float] = {
     "mel": 1.0,  # L1 + L2 of log-mel spectra
     "commitment": 0.25,
     "latents": 0.1,  # of latents whose mean square is above 1
+    # Share of the gradient at the latents, beside 1 for all that comes through the decoder.
+    "spectrum": 1.0,  # of a frame, told from its latents by a linear layer
 }
 ADVERSARIAL: dict[str, Any] = {
     "enabled": False,
@@ -132,6 +135,13 @@ class CodecTraining(pl.LightningModule):
             raise ValueError(f"mel_rise={mel_rise} must be above 0")
         self.mel_rise = mel_rise
         self.mel = MultiScaleMel(self.settings["sample_rate"])
+        self.spectral_head: SpectralHead | None = None
+        if self.loss_weights["spectrum"]:
+            self.spectral_head = SpectralHead(
+                self.settings["dimension"],
+                self.settings["sample_rate"],
+                int(self.model.encoder.hop_length),
+            )
         self.adversarial = _checked_adversarial(adversarial)
         self.adversary: Adversary | None = None
         if self.adversarial["enabled"]:
@@ -235,7 +245,9 @@ class CodecTraining(pl.LightningModule):
         self._set_mel_loss()
         frozen = self.quantizes and self.quantization["freeze_encoder"]
         with torch.no_grad() if frozen else nullcontext():
-            latents = self.model.encoder(waveform)
+            encoded = self.model.encoder(waveform)
+        # A leaf of its own, at which the gradients of the losses meet.
+        latents = encoded.detach().requires_grad_(not frozen)
         parts: dict[str, Tensor] = {}
         quantized: Quantized | None = None
         if self.quantizes:
@@ -244,6 +256,10 @@ class CodecTraining(pl.LightningModule):
             parts["commitment"] = quantized.commitment
         else:
             decoder_input = latents + self._noise(latents)
+        spectrum = None
+        if self.spectral_head is not None and not frozen:
+            # What the decoder gets: noise and quantization must leave the spectrum in it.
+            spectrum = self.spectral_head.loss(decoder_input, waveform)
         parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
         decoded = self.model.decoder(decoder_input)[..., : waveform.shape[-1]]
         heard = {"time": time_loss(decoded, waveform)}
@@ -257,9 +273,16 @@ class CodecTraining(pl.LightningModule):
 
         optimizer, *_ = self._optimizers()
         optimizer.zero_grad()
-        # A sum with the balanced gradient at `decoded`, for one pass back through the networks.
+        # A sum with the balanced gradient at `decoded`, for one pass back through the decoder.
         gradient = self.balancer.gradient(heard, decoded)
-        self.manual_backward(inner + (decoded * gradient).sum())
+        self.manual_backward(inner + (decoded * gradient).sum(), retain_graph=spectrum is not None)
+        if not frozen:
+            assert latents.grad is not None
+            pull = latents.grad
+            if spectrum is not None:
+                pull = pull + self._spectrum_pull(spectrum, latents)
+                parts["spectrum"] = spectrum
+            encoded.backward(pull)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self._check_finite("norm of the gradient", norm)
         optimizer.step()
@@ -297,6 +320,15 @@ class CodecTraining(pl.LightningModule):
         l1, l2 = self.mel(estimate * gain, target * gain)
         total: Tensor = l1 + l2
         return total
+
+    def _spectrum_pull(self, loss: Tensor, latents: Tensor) -> Tensor:
+        """The weighted gradient at the latents of what the spectral head misses; it learns, too."""
+        assert self.spectral_head is not None and latents.grad is not None
+        head = list(self.spectral_head.parameters())
+        own, *gradients = torch.autograd.grad(loss, [latents, *head])
+        for parameter, gradient in zip(head, gradients, strict=True):
+            parameter.grad = gradient
+        return self.loss_weights["spectrum"] * self.spectral_head.balanced(own, latents.grad)
 
     def _set_mel_loss(self) -> None:
         """Its floor and its weight at this step."""
@@ -412,7 +444,10 @@ class CodecTraining(pl.LightningModule):
 
     def _make_optimizers(self) -> list[tuple[torch.optim.AdamW, LambdaLR]]:
         """That of the codec, then that of the discriminator if there is one."""
-        made = [make_optimizer(self.model, self.trainer.max_steps, **self.optim)]
+        trained = nn.ModuleList([self.model])
+        if self.spectral_head is not None:
+            trained.append(self.spectral_head)
+        made = [make_optimizer(trained, self.trainer.max_steps, **self.optim)]
         if self.adversary is not None:
             options = self.optim | {"lr": self.adversarial["lr"]}
             made.append(make_optimizer(self.adversary, self.trainer.max_steps, **options))

@@ -219,6 +219,43 @@ def test_quantizer_dropout_draws_every_number_and_no_other() -> None:
     assert make_module(quantization={"levels": None}).quantization["levels"] == [4, 2]
 
 
+def test_the_spectral_head_pulls_at_the_encoder_and_at_nothing_else(
+    waveforms: Waveforms, tmp_path: Path
+) -> None:
+    """Gradients of one step: the decoder's have the same direction with and without it."""
+
+    class Gradients(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, module: CodecTraining, *_: Any) -> None:
+            self.of = {
+                part: torch.cat(
+                    [p.grad.flatten() for p in getattr(module.model, part).parameters()]
+                )
+                for part in ("encoder", "decoder")
+            }
+
+    found = {}
+    for weight in (0.0, 2.0):
+        watch = Gradients()
+        fit(waveforms, tmp_path / str(weight), watch, max_steps=1, losses={"spectrum": weight})
+        found[weight] = watch.of
+    cosine = {
+        part: float(torch.cosine_similarity(found[0.0][part], found[2.0][part], dim=0))
+        for part in ("encoder", "decoder")
+    }
+    assert cosine["decoder"] > 0.999 and cosine["encoder"] < 0.9
+
+
+def test_the_spectral_head_learns_until_the_encoder_is_frozen(
+    waveforms: Waveforms, tmp_path: Path
+) -> None:
+    watch = Watch()
+    fit(waveforms, tmp_path, watch, **RUNS["two stages"])
+    weights = [state["spectral_head.linear.weight"] for state in watch.states]
+    assert not torch.equal(weights[0], weights[3])
+    assert torch.equal(weights[4], weights[7])
+    assert watch.metrics[3]["train/spectrum"] > 0
+
+
 def test_it_learns_and_codebooks_stay_in_use(waveforms: Waveforms, tmp_path: Path) -> None:
     watch = Watch()
     fit(
@@ -355,7 +392,7 @@ def test_reconstructions_lie_beside_their_originals(trained: Path, waveforms: Wa
 
 def test_checkpoints_are_plain_data_with_all_settings(trained: Path) -> None:
     found = read_checkpoint(trained / "last.ckpt")  # which runs no code of the file
-    assert found["audiolm_codec_format"] == 1
+    assert found["audiolm_codec_format"] == 2
     assert "audiolm_format" not in found  # train.py refuses it
     assert found["hyper_parameters"]["settings"] == TINY
     assert not [k for k in found["state_dict"] if k.startswith("mel.")]
