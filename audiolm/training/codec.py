@@ -257,9 +257,10 @@ class CodecTraining(pl.LightningModule):
         else:
             decoder_input = latents + self._noise(latents)
         spectrum = None
-        if self.spectral_head is not None and not frozen:
+        if self.spectral_head is not None:
             # What the decoder gets: noise and quantization must leave the spectrum in it.
-            spectrum = self.spectral_head.loss(decoder_input, waveform)
+            with torch.no_grad() if frozen else nullcontext():
+                spectrum = self.spectral_head.loss(decoder_input, waveform)
         parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
         decoded = self.model.decoder(decoder_input)[..., : waveform.shape[-1]]
         heard = {"time": time_loss(decoded, waveform)}
@@ -281,8 +282,9 @@ class CodecTraining(pl.LightningModule):
             pull = latents.grad
             if spectrum is not None:
                 pull = pull + self._spectrum_pull(spectrum, latents)
-                parts["spectrum"] = spectrum
             encoded.backward(pull)
+        if spectrum is not None:
+            parts["spectrum"] = spectrum
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self._check_finite("norm of the gradient", norm)
         optimizer.step()
