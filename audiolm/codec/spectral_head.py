@@ -43,8 +43,6 @@ class SpectralHead(nn.Module):
         self.mel = torchaudio.transforms.MelSpectrogram(
             sample_rate, n_fft=2 * hop, hop_length=hop, n_mels=bands, power=1.0
         )
-        for buffer in self.mel.buffers():
-            buffer.requires_grad_(False)
         # Sums of decayed norms, and of the weights that they have in them.
         self.register_buffer("norm_own", torch.zeros(2, dtype=torch.float64))
         self.register_buffer("norm_others", torch.zeros(2, dtype=torch.float64))
