@@ -8,6 +8,17 @@ import torch
 from torch import Tensor, nn
 
 
+def running_norm(average: Tensor, gradient: Tensor, decay: float) -> Tensor:
+    """The decayed mean of gradients' norms, this one's included, which is kept in `average`.
+
+    average: two float64 numbers, at first 0: the sum of decayed norms, and of the weights that they
+    have in it, so that the mean has no bias.
+    """
+    average.mul_(decay)
+    average += torch.stack([gradient.double().norm(), average.new_ones(())])
+    return (average[0] / average[1]).clamp(min=1e-12)
+
+
 class Balancer(nn.Module):
     """Joins the gradients of several losses with respect to one output.
 
@@ -33,7 +44,6 @@ class Balancer(nn.Module):
         self.decay = decay
         self.total_norm = total_norm
         for name in self.weights:
-            # Sum of decayed norms, and of the weights they have in it: the mean has no bias then.
             self.register_buffer(f"norm_{name}", torch.zeros(2, dtype=torch.float64))
 
     def gradient(self, losses: Mapping[str, Tensor], output: Tensor) -> Tensor:
@@ -45,9 +55,7 @@ class Balancer(nn.Module):
         joined = torch.zeros_like(output)
         for name, weight in present.items():
             (gradient,) = torch.autograd.grad(losses[name], [output], retain_graph=True)
-            average = self.get_buffer(f"norm_{name}")
-            average.mul_(self.decay)
-            average += torch.stack([gradient.double().norm(), average.new_ones(())])
+            norm = running_norm(self.get_buffer(f"norm_{name}"), gradient, self.decay)
             scale = self.total_norm * weight / sum(present.values())
-            joined += gradient * (scale / (average[0] / average[1]).clamp(min=1e-12)).to(joined)
+            joined += gradient * (scale / norm).to(joined)
         return joined

@@ -14,6 +14,8 @@ import torch
 import torchaudio
 from torch import Tensor, nn
 
+from audiolm.codec.balancer import running_norm
+
 NUM_MELS = 40
 LEVEL = 0.1  # rms of an item at which FLOOR is meant
 QUIETEST = 5e-3  # rms below which an item counts as if it had it
@@ -43,7 +45,6 @@ class SpectralHead(nn.Module):
         self.mel = torchaudio.transforms.MelSpectrogram(
             sample_rate, n_fft=2 * hop, hop_length=hop, n_mels=bands, power=1.0
         )
-        # Sums of decayed norms, and of the weights that they have in them.
         self.register_buffer("norm_own", torch.zeros(2, dtype=torch.float64))
         self.register_buffer("norm_others", torch.zeros(2, dtype=torch.float64))
 
@@ -77,10 +78,6 @@ class SpectralHead(nn.Module):
 
         As the loss balancer of the paper does at the waveform.
         """
-        averages = []
-        for buffer, gradient in ((self.norm_own, own), (self.norm_others, others)):
-            assert isinstance(buffer, Tensor)
-            buffer.mul_(DECAY)
-            buffer += torch.stack([gradient.double().norm(), buffer.new_ones(())])
-            averages.append(buffer[0] / buffer[1])
-        return own * (averages[1] / averages[0].clamp(min=1e-12)).to(own)
+        norm_own = running_norm(self.get_buffer("norm_own"), own, DECAY)
+        norm_others = running_norm(self.get_buffer("norm_others"), others, DECAY)
+        return own * (norm_others / norm_own).to(own)
