@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from encodec.modules.conv import SConv1d
 
 from audiolm.codec import EncodecCodec, build_model
 from audiolm.codec.weights import load_weights
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `import hostile` and `import signals`
 
 TINY = {
     "sample_rate": 800,

@@ -1,0 +1,32 @@
+"""Audio files in and out: find, read, stream, resample, mix, write.
+
+The only package that knows audio files. libsndfile decodes and encodes, FFmpeg decodes what
+libsndfile does not know (where it is there), soxr resamples.
+
+Letters: C audio channels, N audio samples. Sample values are floats, full scale is -1 to 1.
+"""
+
+from audiolm.audio.convert import convert_channels, resample
+from audiolm.audio.errors import AudioError, one_line
+from audiolm.audio.find import AUDIO_SUFFIXES, find_audio_files
+from audiolm.audio.open import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
+from audiolm.audio.read import AudioInfo, read_audio, read_info, stream_audio
+from audiolm.audio.replace import replacing
+from audiolm.audio.write import write_wav
+
+__all__ = [
+    "AUDIO_SUFFIXES",
+    "MAX_SAMPLE_RATE",
+    "MIN_SAMPLE_RATE",
+    "AudioError",
+    "AudioInfo",
+    "convert_channels",
+    "find_audio_files",
+    "one_line",
+    "read_audio",
+    "read_info",
+    "replacing",
+    "resample",
+    "stream_audio",
+    "write_wav",
+]

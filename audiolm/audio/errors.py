@@ -1,0 +1,22 @@
+"""The one error of a file that cannot serve as audio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class AudioError(ValueError):
+    """A file that cannot serve as audio. `str` is one line, ``PATH: REASON``; it can be pickled."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = Path(path)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{one_line(self.path)}: {self.reason}"
+
+
+def one_line(path: Path | str) -> str:
+    """The path with line breaks and undecodable bytes escaped, so that a message stays a line."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))

@@ -1,0 +1,67 @@
+"""The audio files of a folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from audiolm.audio.containers import CONTAINER_SUFFIXES
+from audiolm.audio.errors import one_line
+from audiolm.audio.sndfile import SNDFILE_SUFFIXES
+
+log = logging.getLogger(__name__)
+
+AUDIO_SUFFIXES: frozenset[str] = SNDFILE_SUFFIXES | CONTAINER_SUFFIXES
+"""Suffixes (lower case) of the files that `find_audio_files` lists; contents decide the format.
+
+Those that need FFmpeg are listed also where there is none, so that such files are left out with
+that reason and not passed over in silence.
+"""
+
+
+def find_audio_files(folder: Path | str) -> list[Path]:
+    """Audio files below ``folder``, sorted by their path relative to it (with ``/``).
+
+    Files and folders whose name starts with a dot are left out. Links to folders are followed; each
+    real folder is listed once (under its own name rather than a link's), which ends loops and keeps
+    one recording from turning up twice. A subfolder that may not be read is left out with a
+    warning.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: no such folder.
+        ValueError: no audio file in it.
+    """
+    folder = Path(folder)
+    if not folder.exists():
+        raise FileNotFoundError(f"no such folder: {one_line(folder)}")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"not a folder: {one_line(folder)}")
+    files: list[Path] = []
+    seen: set[str] = set()
+    folders, links = [folder], list[Path]()
+    while folders or links:
+        # Links wait until every real folder has been seen.
+        current = folders.pop() if folders else links.pop(0)
+        real = os.path.realpath(current)
+        if real in seen:
+            continue
+        seen.add(real)
+        try:
+            for entry in sorted(current.iterdir(), key=lambda entry: entry.name):
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    (links if entry.is_symlink() else folders).append(entry)
+                elif entry.suffix.lower() in AUDIO_SUFFIXES and entry.is_file():
+                    files.append(entry)
+        except OSError as error:
+            if current == folder:
+                raise
+            log.warning("left out the folder %s: %s", one_line(current), error.strerror)
+    if not files:
+        raise ValueError(
+            f"no audio files in {one_line(folder)}: "
+            f"looked for {' '.join(sorted(AUDIO_SUFFIXES))}, hidden files left out"
+        )
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())

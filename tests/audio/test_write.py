@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import logging
+import math
+import os
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+from signals import noise, tone
+from torch import Tensor
+
+from audiolm.audio import AudioInfo, read_audio, read_info, write_wav
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_written_16_bit_is_within_one_step(tmp_path: Path, channels: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    waveform = torch.rand(channels, 5000, generator=generator) * 2 - 1
+    waveform[0, :3] = torch.tensor([1.0, -1.0, 0.0])
+    path = tmp_path / "a.wav"
+    assert write_wav(path, waveform, 24000) == 1.0
+    read, rate = read_audio(path)
+    assert rate == 24000
+    assert float((read - waveform).abs().max()) <= 1 / 32768
+    assert read_info(path) == AudioInfo(24000, channels, 5000, "WAV", "PCM_16")
+
+
+def test_a_16_bit_recording_passes_through_unchanged(tmp_path: Path) -> None:
+    every_value = (torch.arange(-32768, 32768).float() / 32768)[None]
+    write_wav(tmp_path / "a.wav", every_value, 8000)
+    assert torch.equal(read_audio(tmp_path / "a.wav")[0], every_value)
+
+
+def test_other_subtypes(tmp_path: Path) -> None:
+    waveform = torch.rand(2, 1000, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    write_wav(tmp_path / "a.wav", waveform, 8000, subtype="FLOAT")
+    assert torch.equal(read_audio(tmp_path / "a.wav")[0], waveform)
+    write_wav(tmp_path / "a.wav", waveform, 8000, subtype="PCM_24")
+    assert float((read_audio(tmp_path / "a.wav")[0] - waveform).abs().max()) <= 2**-23
+    with pytest.raises(ValueError, match="subtype is 'PCM_12'"):
+        write_wav(tmp_path / "a.wav", waveform, 8000, subtype="PCM_12")
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
+@pytest.mark.parametrize("peak", [1.001, 2.0, 1e6, -7.0])
+def test_a_peak_over_full_scale_is_scaled_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, subtype: str, peak: float
+) -> None:
+    waveform = noise(2, 1000)
+    waveform[1, 500] = peak
+    with caplog.at_level(logging.WARNING):
+        gain = write_wav(tmp_path / "a.wav", waveform, 8000, subtype=subtype)
+    assert gain == pytest.approx(1 / abs(peak))
+    assert f"{20 * math.log10(abs(peak)):+.2f} dBFS" in caplog.text
+    read = read_audio(tmp_path / "a.wav")[0]
+    assert float((read - waveform * gain).abs().max()) <= 1 / 32768 + 1e-7
+    assert 1 - 1 / 32768 <= float(read.abs().max()) <= 1.0
+
+
+def test_no_warning_within_full_scale(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert write_wav(tmp_path / "a.wav", torch.ones(1, 10), 8000) == 1.0
+    assert not caplog.records
+
+
+def test_half_precision_is_written(tmp_path: Path) -> None:
+    waveform = tone(100, 0.1, 8000).to(torch.bfloat16)
+    write_wav(tmp_path / "a.wav", waveform, 8000)
+    assert float((read_audio(tmp_path / "a.wav")[0] - waveform.float()).abs().max()) <= 1 / 32768
+
+
+@pytest.mark.parametrize(
+    "waveform",
+    [
+        torch.tensor([[0.0, math.nan]]),
+        torch.tensor([[math.inf, 0.0]]),
+        torch.zeros(1, 0),
+        torch.zeros(0, 5),
+        torch.zeros(5),
+        torch.zeros(1, 5, dtype=torch.int16),
+    ],
+)
+def test_what_is_not_written(tmp_path: Path, waveform: Tensor) -> None:
+    with pytest.raises(ValueError, match="waveform"):
+        write_wav(tmp_path / "new" / "a.wav", waveform, 8000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_are_made_and_a_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "one" / "two" / "a.wav"
+    write_wav(path, noise(1, 100), 8000)
+    write_wav(path, noise(2, 50), 16000)
+    assert read_info(path) == AudioInfo(16000, 2, 50, "WAV", "PCM_16")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.wav"
+    write_wav(path, noise(1, 100), 8000)
+    before = path.read_bytes()
+
+    def half_written(file: bytes, *arguments: object, **options: object) -> None:
+        Path(os.fsdecode(file)).write_bytes(b"half")
+        raise soundfile.LibsndfileError(2)
+
+    monkeypatch.setattr(soundfile, "write", half_written)
+    with pytest.raises(OSError, match=r"cannot write .*a\.wav"):
+        write_wav(path, noise(1, 50), 8000)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").mkdir()
+    with pytest.raises(OSError):
+        write_wav(tmp_path / "a.wav", noise(1, 50), 8000)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.wav"]
