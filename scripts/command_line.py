@@ -23,7 +23,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    InterpolationToMissingValueError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RUNS = Path("runs")
@@ -34,14 +38,20 @@ NULLABLE = (
     "trainer.gradient_clip_val",
     "trainer.check_val_every_n_epoch",
 )
-# Overrides that hold a path of the user's, which may have any name.
+# Overrides that hold a path of the user's, which may have any name, or a pattern of such names.
 PATHS = (
+    "audio",
     "ckpt_path",
     "codec.path",
     "codec.repository",
     "codec_repository",
+    "data.name",
     "data.path",
+    "data.pattern",
+    "data.root",
     "data.store",
+    "data.test",
+    "data.valid",
     "hydra.run.dir",
     "out",
     "prompt",
@@ -135,6 +145,9 @@ def _user_line(error: BaseException, config_name: str) -> str | None:
     while cause is not None:
         if isinstance(cause, MissingMandatoryValue):
             key = str(cause.full_key or cause.key)
+            return f"{key} is not set; pass {key}=..."
+        if isinstance(cause, InterpolationToMissingValueError):
+            key = str(cause).partition("Missing mandatory value: ")[2].split()[0]
             return f"{key} is not set; pass {key}=..."
         if isinstance(cause, HydraException | OmegaConfBaseException) and cause.__cause__ is None:
             return _config_line(str(cause), config_name)

@@ -17,7 +17,7 @@ from audiolm.tokens import check_codec
 from audiolm.training import LanguageModelTraining, TokenData, Yardsticks, measure_yardsticks
 from command_line import start
 from generate import codec_folders, find_checkpoint, run_folder
-from prepare import encode
+from prepare import codes
 
 
 def main(cfg: DictConfig) -> None:
@@ -27,16 +27,17 @@ def main(cfg: DictConfig) -> None:
         with open_dict(cfg):
             cfg.data = data_of_the_run(module, path)
     codec = load_codec(module.codec, codec_folders(path), cfg.codec_repository)
-    store = encode(cfg, codec.to("cuda" if torch.cuda.is_available() else "cpu"))
-    check_codec(store, module.codec)
+    codec.to("cuda" if torch.cuda.is_available() else "cpu")
     data = TokenData(
-        store,
+        codes(cfg, codec),
         context_frames=module.hparams["context_frames"],
         batch_size=cfg.data.batch_size,
         valid_fraction=cfg.data.valid_fraction,
         num_workers=cfg.data.num_workers,
+        pattern=module.hparams["pattern"],
     )
-    if data.valid_windows is None:
+    check_codec(data.mix.stores[0], module.codec)
+    if not data.valid_frames:
         raise ValueError(
             "data.valid_fraction=0 holds nothing out; pass data=folder data.path=DIR with a "
             "data.valid_fraction above 0"
@@ -54,15 +55,16 @@ def main(cfg: DictConfig) -> None:
 
 
 def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
-    """Where the training's recordings lie, and which of them were held out."""
-    data = module.hparams["data"]
-    if not data or not Path(data["path"]).is_dir():
+    """The stores that the run was trained on, and what of them it held out."""
+    data = module.hparams["data"] or {}
+    stores = data.get("stores", {})
+    if not stores or not all((Path(store) / "store.json").is_file() for store in stores):
         raise ValueError(
-            f"{path} was trained on recordings that are not here ({data and data['path']}); pass "
+            f"{path} was trained on codes that are not here ({', '.join(stores)}); pass "
             f"data=folder data.path=DIR"
         )
-    keys = ("path", "store", "valid_fraction", "batch_size")
-    return {**{key: data[key] for key in keys}, "num_workers": 0}
+    settings = {key: data[key] for key in ("valid_fraction", "batch_size")}
+    return {**settings, "source": None, "mix": stores, "num_workers": 0}
 
 
 def load_module(path: Path) -> LanguageModelTraining:
@@ -78,7 +80,8 @@ def report(
     metrics: Any, yardsticks: Yardsticks, data: TokenData, checkpoint: Path, out: str | None
 ) -> None:
     """Print the table, and write the same figures as JSON."""
-    codes = int(data.valid_spans["frames"].sum()) * data.store.num_codebooks
+    held_out = data.valid_frames * data.mix.num_codebooks
+    stores = [str(store.path) for store in data.mix.stores]
     rows = [
         {
             "codebook": k,
@@ -86,7 +89,7 @@ def report(
             "unigram": yardsticks.unigram[k],
             "uniform": yardsticks.uniform,
         }
-        for k in range(data.store.num_codebooks)
+        for k in range(data.mix.num_codebooks)
     ]
     mean = {
         "codebook": "mean",
@@ -94,7 +97,7 @@ def report(
         "unigram": yardsticks.unigram_mean,
         "uniform": yardsticks.uniform,
     }
-    print(f"{codes:,} held-out codes of {data.store.path}, nats per code")
+    print(f"{held_out:,} held-out codes of {', '.join(stores)}, nats per code")
     print(f"{'codebook':>8} {'model':>9} {'unigram':>9} {'uniform':>9}")
     for row in [*rows, mean]:
         columns = " ".join(f"{row[name]:9.4f}" for name in ("model", "unigram", "uniform"))
@@ -103,8 +106,8 @@ def report(
     file = Path(out) if out else run_folder(checkpoint) / "evaluation.json"
     figures = {
         "checkpoint": str(checkpoint),
-        "store": str(data.store.path),
-        "held_out_codes": codes,
+        "stores": stores,
+        "held_out_codes": held_out,
         "bits_per_second": metrics["valid/bits_per_second"],
         "nats_per_code": [*rows, mean],
     }

@@ -1,24 +1,62 @@
-"""Encode a folder of recordings: python scripts/prepare.py data=folder data.path=DIR codec=..."""
+"""Check and encode recordings: python scripts/prepare.py data=folder data.path=DIR codec=...
+
+check=true stops after the check. shard=0 num_shards=4 does the first of four parts of the work.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
 
 from audiolm.codec import EncodecCodec
 from audiolm.demo import make_melodies
-from audiolm.tokens import TokenStore, default_store_dir, folder_clips, prepare_store
+from audiolm.tokens import (
+    CheckReport,
+    Mix,
+    Part,
+    PrepareSummary,
+    Rules,
+    TokenStore,
+    check_clips,
+    check_codec,
+    check_part,
+    default_store_dir,
+    named_after,
+    open_mix,
+    prepare_store,
+)
+from audiolm.tokens.listen import listen
 from command_line import start
 
 STORES = Path("data/tokens")
+CHECKS = Path("data/checks")
+MOST_WORKERS = 8  # that decode for the check, unless more are asked for
+WHOLE = Part(0, 1)
 
 
 def main(cfg: DictConfig) -> None:
-    store = encode(cfg, make_codec(cfg))
-    print(f"next: python scripts/train.py with the same data and codec; store {store.path}")
+    part = Part(cfg.shard, cfg.num_shards)
+    check_part(part)
+    if cfg.data.source is None:
+        raise ValueError(
+            "a store holds codes already, and there is nothing to prepare; pass data=folder "
+            "data.path=DIR, or another source of recordings"
+        )
+    if cfg.check:
+        check(cfg, part=part)
+        print("next: the same command without check=true encodes what is kept")
+        return
+    codec = make_codec(cfg)
+    summary = encode(cfg, codec, part)
+    if not summary.missing_parts:
+        print("next: python scripts/train.py with the same data and codec")
 
 
 def make_codec(cfg: DictConfig) -> EncodecCodec:
@@ -32,13 +70,90 @@ def is_demo(cfg: DictConfig) -> bool:
     return "num_melodies" in cfg.data
 
 
-def encode(cfg: DictConfig, codec: EncodecCodec) -> TokenStore:
-    """The store of the config's recordings, made or brought up to date."""
+def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareSummary:
+    """Check the config's recordings, and make or bring up to date the store of their codes."""
+    store_dir = store_folder(cfg, codec)
+    report = check(cfg, known=stored_ids(store_dir))
+    summary = prepare_store(
+        report,
+        codec,
+        store_dir,
+        group=cfg.data.group,
+        part=part,
+        num_workers=cfg.prepare.num_workers,
+    )
+    print(summary)
+    if cfg.prepare.num_checks and summary.encoded and not summary.missing_parts:
+        print(listen(TokenStore(store_dir), codec, store_dir / "listen", cfg.prepare.num_checks))
+    return summary
+
+
+def codes(cfg: DictConfig, codec: EncodecCodec) -> TokenStore | Mix:
+    """The codes that the config names: of recordings, encoded first, or of finished stores."""
+    if cfg.data.source is not None:
+        return TokenStore(encode(cfg, codec).store_dir)
+    weights = store_weights(cfg, codec)
+    mix = open_mix(weights)
+    check_codec(mix.stores[0], codec.identity())
+    return mix
+
+
+def store_weights(cfg: DictConfig, codec: EncodecCodec) -> dict[str, float]:
+    """The folders of the stores that the config trains on, and the weight of each."""
+    if "mix" in cfg.data:
+        mix: Any = OmegaConf.to_container(cfg.data.mix)
+        return {str(folder): weight for folder, weight in mix.items()}
+    if cfg.data.source is None:
+        return {cfg.data.path: 1.0}
+    return {str(store_folder(cfg, codec)): 1.0}
+
+
+def store_folder(cfg: DictConfig, codec: EncodecCodec) -> Path:
+    """Where the codes of the config's recordings are."""
+    return Path(cfg.data.store or default_store_dir(STORES, cfg.data.path, codec))
+
+
+def check(
+    cfg: DictConfig, part: Part = WHOLE, known: NDArray[np.uint64] | None = None
+) -> CheckReport:
+    """Decode what was not before, say what is there and what is wrong, and stop for too much of it.
+
+    known: hashes of the clips' ids that the store holds already.
+    """
     if is_demo(cfg):
         make_melodies(cfg.data.path, cfg.data.num_melodies)
-    store_dir = cfg.data.store or default_store_dir(STORES, cfg.data.path, codec)
-    print(prepare_store(folder_clips(cfg.data.path), codec, store_dir))
-    return TokenStore(store_dir)
+    rules: Any = OmegaConf.to_container(cfg.rules, resolve=True)
+    report = check_clips(
+        instantiate(cfg.data.source, _convert_="all"),
+        CHECKS,
+        Rules.from_config(rules),
+        num_workers=check_workers(cfg.prepare.check_workers),
+        part=part,
+        known=known,
+    )
+    file = CHECKS / f"{named_after(cfg.data.path)}.json"
+    if part != WHOLE:
+        file = file.with_name(f"{file.stem}-{part.number}-of-{part.count}.json")
+    report.write(file)
+    print("\n".join([*report.lines(), f"report     {file}"]))
+    report.enforce()
+    return report
+
+
+def check_workers(wanted: int | None) -> int:
+    """One process a core that this one may use, if nothing else is wanted."""
+    if wanted is not None:
+        return wanted
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MOST_WORKERS)
+
+
+def stored_ids(store_dir: Path) -> NDArray[np.uint64] | None:
+    """Hashes of the ids of the clips that a store holds; None where there is none, or a part."""
+    try:
+        return np.asarray(TokenStore(store_dir).index["id_hash"])
+    except (OSError, ValueError):
+        return None
 
 
 if __name__ == "__main__":

@@ -45,8 +45,10 @@ from audiolm.training import (
     measure_yardsticks,
 )
 from command_line import best_checkpoint, start
-from prepare import encode, is_demo, make_codec
+from prepare import codes, is_demo, make_codec, store_weights
 
+# Which clips a step is trained on follows from these; a resumed run has the same.
+DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
 DEMO_SAMPLES = 20
 CEILING_PIECES = 40
 
@@ -68,16 +70,16 @@ def main(cfg: DictConfig) -> None:
 
     with alone_in(run_dir):
         clock = [time.perf_counter()]
-        store = encode(cfg, codec)
-        clock.append(time.perf_counter())
         data = TokenData(
-            store,
+            codes(cfg, codec),
             context_frames=module.hparams["context_frames"],
             batch_size=cfg.data.batch_size,
             valid_fraction=cfg.data.valid_fraction,
             seed=cfg.seed,
             num_workers=cfg.data.num_workers,
+            pattern=cfg.pattern.name,
         )
+        clock.append(time.perf_counter())
         yardsticks = measure_yardsticks(data)
         if not is_helper_process():
             carry_codec_along(codec, run_dir)
@@ -119,7 +121,7 @@ def is_helper_process() -> bool:
     return int(os.environ.get("LOCAL_RANK", 0)) > 0
 
 
-def make_module(cfg: DictConfig, codec: Codec) -> LanguageModelTraining:
+def make_module(cfg: DictConfig, codec: EncodecCodec) -> LanguageModelTraining:
     """The untrained model of the config, for the codec's codes."""
     model: Any = OmegaConf.to_container(cfg.model, resolve=True)
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
@@ -133,14 +135,22 @@ def make_module(cfg: DictConfig, codec: Codec) -> LanguageModelTraining:
         context_frames=round(cfg.context * codec.frame_rate),
         optim=optim,
         seed=cfg.seed,
-        data={
-            "path": str(Path(cfg.data.path).resolve()),
-            "store": cfg.data.store and str(Path(cfg.data.store).resolve()),
-            "valid_fraction": cfg.data.valid_fraction,
-            "batch_size": cfg.data.batch_size,
-            "accumulate_grad_batches": cfg.trainer.accumulate_grad_batches,
-        },
+        data=describe_data(cfg, codec),
     )
+
+
+def describe_data(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
+    """Where the codes come from and how they are dealt out, as plain data with absolute paths."""
+    data: Any = OmegaConf.to_container(cfg.data, resolve=True)
+    del data["source"]  # names code, which no checkpoint should
+    if "path" in data:
+        data["path"] = str(Path(data["path"]).resolve())
+    stores = store_weights(cfg, codec)
+    return {
+        **data,
+        "stores": {str(Path(folder).resolve()): weight for folder, weight in stores.items()},
+        "accumulate_grad_batches": cfg.trainer.accumulate_grad_batches,
+    }
 
 
 def accelerator(cfg: DictConfig) -> str:
@@ -187,7 +197,7 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
         "seed": settings["seed"],
         "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
-        **{f"data.{k}": data.get(k) for k in ("path", "valid_fraction", "batch_size")},
+        **{f"data.{k}": data.get(k) for k in DATA_SETTINGS if k in data},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import warnings
 from pathlib import Path
@@ -123,8 +124,8 @@ def make_module(cfg: DictConfig) -> CodecTraining:
 
 def segment_options(options: dict[str, Any]) -> dict[str, Any]:
     """The part of `data` that says what is cut from the recordings."""
-    others = ("path", "store", "num_workers", "num_melodies")
-    return {key: value for key, value in options["data"].items() if key not in others}
+    known = inspect.signature(check_segment_settings).parameters
+    return {key: value for key, value in options["data"].items() if key in known}
 
 
 def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> bool:

@@ -1,6 +1,6 @@
 """Waveform (B, C, N) to codes (B, K, T) and back: EnCodec of any size, pretrained or one's own."""
 
-from audiolm.codec.base import Codec
+from audiolm.codec.base import Codec, Margins
 from audiolm.codec.encodec_codec import EncodecCodec
 from audiolm.codec.load import load_bundled, load_codec, load_local, load_pretrained
 from audiolm.codec.local import save_local
@@ -9,6 +9,7 @@ from audiolm.codec.settings import build_model, check_settings
 __all__ = [
     "Codec",
     "EncodecCodec",
+    "Margins",
     "build_model",
     "check_settings",
     "load_bundled",

@@ -5,19 +5,38 @@ B batch, C audio channels, N audio samples, K codebooks, T codec frames, V codes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 
+class Margins(NamedTuple):
+    """How frames [begin, end) of a long recording are encoded as they would be within the whole.
+
+    `begin` and the first frame that is encoded are multiples of `grid`; `left` frames before
+    `begin` and `right` frames from `end` on are encoded along, and dropped (where the recording
+    begins or ends sooner, all that there are).
+    """
+
+    grid: int
+    left: int
+    right: int
+
+
 class Codec(Protocol):
     """A waveform (B, C, N) to codes (B, K, T) and back, T = ceil(N / hop_length).
+
+    Several threads may encode at the same time.
 
     Codes are int64 in [0, codebook_size). All numbers describe the codec as it is used, that is
     with the number of codebooks that was chosen.
     """
+
+    @property
+    def device(self) -> torch.device:
+        """Where it works and where its results are; see `to`."""
 
     @property
     def sample_rate(self) -> int:
@@ -44,6 +63,10 @@ class Codec(Protocol):
         """V."""
 
     @property
+    def margins(self) -> Margins:
+        """What a stretch of a long recording needs of its neighbours."""
+
+    @property
     def fingerprint(self) -> str:
         """The same for the same settings and weights, whatever the device or K."""
 
@@ -52,9 +75,6 @@ class Codec(Protocol):
 
     def encode_batch(self, waveforms: Sequence[Tensor]) -> list[Tensor]:
         """Clips (C, n_i) of unlike lengths to codes (K, t_i), each as if it were alone."""
-
-    def encode_stream(self, blocks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """One long recording in blocks (C, n) of any size, to codes (K, t) in bounded memory."""
 
     def decode(self, codes: Tensor, num_samples: int | None = None) -> Tensor:
         """Codes (B, K, T) to a waveform (B, C, num_samples), by default all T * hop_length."""

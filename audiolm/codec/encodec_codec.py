@@ -5,7 +5,7 @@ B batch, C audio channels, N audio samples, K codebooks, T codec frames, V codes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ class EncodecCodec:
             self._network = Continuous(model, n_q, self._piece)
         else:
             self._network = Segmented(model, n_q, round(segment * self.frame_rate))
+        self.margins = self._network.margins
 
     def to(self, device: torch.device | str) -> EncodecCodec:
         """Move the network to `device`; return self."""
@@ -132,25 +133,6 @@ class EncodecCodec:
         pieces = BATCH_PIECES.get(self.device.type, BATCH_PIECES_ELSEWHERE)
         # Copies are ordinary tensors, which may take part in training; inference tensors may not.
         return [c.clone() for c in self._network.encode_clips(clips, pieces * self._piece)]
-
-    def encode_stream(self, blocks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Encode one recording of any length in bounded memory.
-
-        Args:
-            blocks: (C, n) each, consecutive, of any lengths.
-
-        Yields:
-            Codes (K, t), int64, consecutive; joined they are what `encode` gives for the whole.
-
-        Raises:
-            ValueError: as `encode`, when the block at fault is reached.
-        """
-        empty = True
-        for codes in self._network.encode_blocks(self._clip(b) for b in blocks if b.shape[-1]):
-            empty = False
-            yield codes.clone()
-        if empty:
-            raise ValueError("recording of 0 samples: give at least one sample")
 
     def decode(self, codes: Tensor, num_samples: int | None = None) -> Tensor:
         """Turn codes into sound.

@@ -32,7 +32,7 @@ C audio channels, N audio samples, K codebooks, T codec frames.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -40,7 +40,7 @@ from encodec.model import EncodecModel
 from torch import Tensor
 from torch.nn import functional
 
-from audiolm.codec.pieces import Buffer
+from audiolm.codec.base import Margins
 from audiolm.codec.precision import full_precision
 
 OVERLAP = 2  # frames
@@ -86,29 +86,25 @@ class Segmented:
         self.hop = int(model.encoder.hop_length)
         self.length, self.stride = length, length - OVERLAP
 
+    @property
+    def margins(self) -> Margins:
+        """On the grid of segments, one of them to the left, and a whole one at the end."""
+        return Margins(self.stride, self.stride, OVERLAP)
+
     def encode_clips(self, clips: Sequence[Tensor], budget: int) -> list[Tensor]:
         """Clips (C, n_i) to codes (K, t_i), at most `budget` frames (or one segment) at a time."""
-        cut = [list(self._cut([clip])) for clip in clips]
+        cut = [list(self._cut(clip)) for clip in clips]
         codes = iter(self._encode(list(itertools.chain(*cut)), budget))
         return [torch.cat(list(itertools.islice(codes, len(own))), dim=1) for own in cut]
 
-    def encode_blocks(self, blocks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Blocks (C, n) of one recording to codes (K, t), a segment at a time."""
-        for segment in self._cut(blocks):
-            yield from self._encode([segment], self.length)
-
-    def _cut(self, blocks: Iterable[Tensor]) -> Iterator[_Segment]:
+    def _cut(self, clip: Tensor) -> Iterator[_Segment]:
         length, stride = self.length * self.hop, self.stride * self.hop
-        buffer, first = Buffer(), True
-        for block in blocks:
-            buffer.push(block)
-            # Strictly more: what just fills a segment may be the last of the recording.
-            while buffer.size > length:
-                yield _Segment(buffer.head(length), first, last=False)
-                buffer.drop(stride)
-                first = False
-        if buffer.size:
-            yield _Segment(buffer.head(buffer.size), first, last=True)
+        begin = 0
+        # Strictly more: what just fills a segment may be the last of the recording.
+        while clip.shape[1] - begin > length:
+            yield _Segment(clip[:, begin : begin + length], begin == 0, last=False)
+            begin += stride
+        yield _Segment(clip[:, begin:], begin == 0, last=True)
 
     def _encode(self, segments: Sequence[_Segment], budget: int) -> list[Tensor]:
         """Segments to their own codes (K, t). Only equal lengths share a batch (see the top)."""

@@ -1,19 +1,25 @@
 """Encode a collection of recordings into a token store, stoppable and resumable at any moment.
 
-    clips, sorted by id
-      |  which of them do the shards hold already? (same id, size and time of last change)
+    checked clips, sorted by id
+      |  each audio once; which of it do the shards hold already?
       v
-    batches: short clips of similar length together, long files alone and in blocks
-      |  decode, resample, encode                    a bad file is left out, with its reason
+    the plan: short recordings in batches of similar length, long ones in sections
+      |  of these, this part's
       v
-    shards, one closed every `shard_seconds`         what a kill cannot take away
+    decode and resample, in worker processes         a bad file is left out, with its reason
       |
       v
-    the index over all clips, and store.json         the store counts as finished
+    the codec, in this process
+      |
+      v
+    shards, one closed every `shard_seconds`         what a kill cannot take away
+      |  is everything there, from all parts?
+      v
+    sections joined, the index over all clips, and store.json: the store counts as finished
 
 Which clips make a batch depends on the whole collection and not on what is encoded already, and a
-shard holds whole batches. So a run that was killed and goes on encodes the batches it would have
-encoded, and ends with the same codes to the bit.
+shard holds whole batches. So a run that was killed and goes on, or several parts, encode the
+batches that one run would have encoded, and end with the same codes to the bit.
 
 Letters: C audio channels, N audio samples, K codebooks, T codec frames.
 """
@@ -22,62 +28,59 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import filelock
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from tqdm import tqdm
 
-from audiolm.audio import AudioError, read_audio, read_info, stream_audio
+from audiolm.tokens.check_report import CheckReport
+from audiolm.tokens.encode import encode_units
+from audiolm.tokens.locks import StoreLock
+from audiolm.tokens.parts import (
+    Part,
+    check_part,
+    how_to_finish,
+    read_left_out,
+    remove_markers,
+    write_marker,
+)
+from audiolm.tokens.plan import Plan, make_plan
+from audiolm.tokens.reading import Recording, Unit
+from audiolm.tokens.sections import Framing
 from audiolm.tokens.shards import (
+    CLIPS,
+    MAX_BYTES,
+    SECTIONS,
     EncodedClips,
     ShardWriter,
     atomic_file,
     hash64,
+    remove_shards,
     remove_unfinished,
     scan_shards,
-    source_key,
+    write_shard,
 )
-from audiolm.tokens.sources import SPLIT_NAMES, Clip
+from audiolm.tokens.sources import SPLIT_NAMES, LeftOut
 from audiolm.tokens.store import INDEX, begin_store, commit_index
 
 if TYPE_CHECKING:
     # Not at run time: training from a store needs no codec, and EnCodec takes seconds to import.
     from audiolm.codec import Codec
 
-# Clips that are sorted by length together. Batches get no better with more.
-_PLAN_CLIPS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A file that is not in the store, and why."""
-
-    path: Path
-    reason: str
-
-    def __str__(self) -> str:
-        return str(AudioError(self.path, self.reason))
-
 
 @dataclass(frozen=True)
 class PrepareSummary:
     """What `prepare_store` did.
 
-    files, hours, frames: of the whole store. encoded, reused: how many of the files were encoded
-    now, and were there already. encoded_hours: of the former. seconds: that all of it took.
+    files, hours, frames: of the whole store, or of what is there of it where parts are missing.
+    encoded, reused: how many of the files were encoded now, and were there already. encoded_hours:
+    what was encoded now. seconds: that all of it took. missing_parts: numbers; while there are any,
+    the store is not finished, and `left_out` does not know of theirs.
     """
 
     store_dir: Path
@@ -89,6 +92,8 @@ class PrepareSummary:
     encoded_hours: float
     reused: int
     seconds: float
+    part: Part
+    missing_parts: tuple[int, ...]
 
     @property
     def xrealtime(self) -> float:
@@ -102,347 +107,316 @@ class PrepareSummary:
             f"files     {self.files:,} ({self.encoded:,} encoded now, {self.reused:,} reused)",
             f"audio     {self.hours:.4g} hours, {self.frames:,} frames",
             f"took      {self.seconds:.1f} s"
-            + (f", {self.xrealtime:.0f} times faster than real time" if self.encoded else ""),
+            + (f", {self.xrealtime:.0f} times faster than real time" if self.encoded_hours else ""),
             f"left out  {len(self.left_out):,}",
         ]
         lines += [f"  {bad}" for bad in self.left_out[:max_left_out]]
         if len(self.left_out) > max_left_out:
             rest = len(self.left_out) - max_left_out
             lines.append(f"  and {rest:,} more, see {self.store_dir / 'left_out.json'}")
+        if self.missing_parts:
+            lines.append(
+                f"{self.part} is done; {how_to_finish(self.part.count, self.missing_parts)}"
+            )
         return lines
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
 
-def default_store_dir(root: str | Path, folder: str | Path, codec: Codec) -> Path:
-    """Where the codes of a folder's recordings go by default: `root/NAME-HASH`.
-
-    The hash is of the folder's absolute path, the codec's fingerprint and its number of codebooks:
-    another codec, or another folder of the same name, has another store.
-    """
-    absolute = Path(folder).resolve()
-    what = json.dumps([absolute.as_posix(), codec.fingerprint, codec.num_codebooks])
+def named_after(path: str | Path, *more: str | int) -> str:
+    """NAME-HASH: of a folder or file, with a hash of its absolute path and of what else counts."""
+    absolute = Path(path).resolve()
+    what = json.dumps([absolute.as_posix(), *more])
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", absolute.name).strip("-.") or "store"
-    return Path(root) / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:10]}"
+    return f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:10]}"
+
+
+def default_store_dir(root: str | Path, path: str | Path, codec: Codec) -> Path:
+    """Where the codes of the recordings at `path` go by default: `root/NAME-HASH`.
+
+    The hash is of the absolute path, the codec's fingerprint and its number of codebooks: another
+    codec, or another folder of the same name, has another store.
+    """
+    return Path(root) / named_after(path, codec.fingerprint, codec.num_codebooks)
 
 
 def prepare_store(
-    clips: Iterable[Clip],
+    report: CheckReport,
     codec: Codec,
     store_dir: str | Path,
     *,
-    batch_seconds: float = 160.0,
-    stream_seconds: float = 30.0,
-    shard_seconds: float = 45.0,
+    group: str | None = None,
+    part: Part = Part(0, 1),  # noqa: B008
+    num_workers: int = 0,
+    batch_seconds: float = 120.0,
+    section_seconds: float = 120.0,
+    shard_seconds: float = 20.0,
     show_progress: bool = True,
 ) -> PrepareSummary:
-    """Encode clips into the store at `store_dir`, which then holds these clips and no others.
+    """Encode checked clips into the store at `store_dir`, which then holds these and no others.
 
-    Clips whose files are unchanged are not encoded again; what a source says of them (split, label,
-    text) is taken anew. Files that cannot be read are left out, listed in the summary and in
-    `left_out.json`. A second process waits until the first is done.
+    Audio that the store holds is not encoded again, whatever its file is called now; what a source
+    says of it (split, label, text) is taken anew. Files that cannot be read any more are left out;
+    these and the check's are listed in the summary and in `left_out.json`.
 
+    group: the column (or label, text) whose clips of one value are held out together; None: each
+        clip by itself.
+    part: encode only this part of the work. All parts may run at the same time, with the same
+        `store_dir` or each with its own; which then have to be put together. The part that finds
+        everything there finishes the store. A whole run waits for parts that are running, as does
+        the same part.
+    num_workers: processes that decode; 0 decodes in this one. The store is the same.
     batch_seconds: seconds of audio handed to the codec at once, in clips of similar length; the
         codec takes from it as much at a time as its device likes.
-    stream_seconds: longer files are read and encoded in blocks, in constant memory.
-    shard_seconds: at most about this much work is lost by a kill, or the batch being encoded.
-    Raises ValueError where the store is of another codec, where no file can be read, and for two
-    clips of one id. Ctrl-C keeps what was encoded; the next run goes on from there.
+    section_seconds: longer recordings are encoded in sections of about this, in constant memory.
+    shard_seconds: at most about this much work is lost by a kill, or what is being encoded.
+    Raises ValueError where the store is of another codec, where nothing can be read, and for a
+    group that no clip has; ChildProcessError where a worker dies. Ctrl-C and any kill keep what was
+    encoded; the next run goes on from there.
     """
     started = time.perf_counter()
+    check_part(part)
+    if report.part.count > 1:
+        raise ValueError(
+            f"the check is of {report.part} only: every part is encoded by a check of all clips"
+        )
+    if not report.kept:
+        raise ValueError("no clips to encode: the check left out all of them")
+    split_hashes = _split_hashes(report, group)
+    plan = make_plan(report.audio, Framing.of(codec, section_seconds), batch_seconds, part.count)
     store = Path(store_dir)
-    ordered = sorted(clips, key=lambda clip: clip.id)
-    for first, second in pairwise(ordered):
-        if first.id == second.id:
-            raise ValueError(
-                f"two clips have the id {first.id!r}, {first.path} and {second.path}; "
-                "every clip needs its own"
-            )
-    if not ordered:
-        raise ValueError("no clips to encode: the source is empty")
     store.mkdir(parents=True, exist_ok=True)
-    with _lock(store):
+    files = _Files(store, codec)
+    with StoreLock(store, part) as lock:
         begin_store(
             store, codec.identity(), codec.num_codebooks, codec.codebook_size, codec.frame_rate
         )
-        remove_unfinished(store)
-        encoded = scan_shards(store, codec.num_codebooks, codec.codebook_size)
-        work = _Collection(ordered, encoded, show_progress)
-        reused = len(ordered) - len(work.left_out) - int(work.missing.sum())
-        writer = ShardWriter(
-            store, codec.num_codebooks, codec.codebook_size, max_seconds=shard_seconds
+        if lock.alone():
+            remove_unfinished(store)
+        lock.share()
+
+        encoded = encode_units(
+            _units(report, plan, part, files.scan(CLIPS), files.scan(SECTIONS)),
+            plan,
+            codec,
+            files.writer(CLIPS, shard_seconds),
+            files.writer(SECTIONS, shard_seconds),
+            num_workers=num_workers,
+            show_progress=show_progress,
         )
-        _encode_missing(work, codec, writer, batch_seconds, stream_seconds, show_progress)
-        if len(work.left_out) < len(ordered):
-            encoded = scan_shards(store, codec.num_codebooks, codec.codebook_size)
-        rows = encoded.find(work.keys)
-        left_out = tuple(LeftOut(ordered[i].path, why) for i, why in sorted(work.left_out.items()))
-        _write_left_out(store, left_out)
-        if len(left_out) == len(ordered):
-            raise ValueError(
-                f"none of the {len(ordered)} files can be encoded; the first, {left_out[0]}"
-            )
-        kept = np.array([i for i in range(len(ordered)) if i not in work.left_out], np.int64)
-        assert (rows[kept] >= 0).all(), "a clip that was encoded is not in the shards"
-        index, shards = _index(ordered, kept, encoded, rows[kept])
-        commit_index(store, shards, index, work.records(kept, index["frames"]))
-        frames = int(index["frames"].sum())
-        encoded_now = kept[work.missing[kept]]
+
+        marker = None
+        if part.count > 1:
+            marker = write_marker(store, part, plan.name, encoded.left_out)
+        lock.unshare()
+        finished = marker is not None and not marker.exists()  # by another, in the meantime
+        reasons = read_left_out(store, part.count, plan.name) | encoded.left_out
+        held, sections = files.scan(CLIPS), files.scan(SECTIONS)
+        wanted = held.find(plan.keys) < 0
+        wanted &= ~np.isin(plan.keys, np.array([*reasons], np.uint64))
+        missing_parts: tuple[int, ...] = ()
+        if not finished:
+            missing_parts = tuple(sorted({owner for owner, _ in plan.missing(wanted, sections)}))
+            assert part.number not in missing_parts, "what was to be encoded is not there"
+            if wanted.any() and not missing_parts:
+                _join(store, plan, wanted, sections)
+                held = files.scan(CLIPS)
+        rows = held.find(report.audio["key"])
+        kept = np.flatnonzero(rows >= 0)
+        frames = int(held.rows["frames"][rows[kept]].sum())
+        left_out = _left_out(report, reasons, rows)
+        if not missing_parts and not finished:
+            _finish(store, report, split_hashes, held, rows, left_out)
+        if not missing_parts and lock.alone():
+            remove_shards(store, SECTIONS)
+        now = np.isin(report.audio["key"][kept], plan.keys[sorted(encoded.recordings)])
         return PrepareSummary(
             store_dir=store,
             files=len(kept),
             hours=frames / codec.frame_rate / 3600,
             frames=frames,
             left_out=left_out,
-            encoded=len(encoded_now),
-            encoded_hours=float(work.durations[encoded_now].sum()) / 3600,
-            reused=reused,
+            encoded=int(now.sum()),
+            encoded_hours=plan.seconds(encoded.frames) / 3600,
+            reused=int((~now).sum()),
             seconds=time.perf_counter() - started,
+            part=part,
+            missing_parts=missing_parts,
         )
 
 
-class _Collection:
-    """The clips and what is known of each before encoding, in arrays of one entry a clip.
+class _Files:
+    """The shards of a store, of both kinds."""
 
-    sizes, mtimes: of the files. keys: what to look for in the shards. missing: not in them.
-    durations: in seconds, NaN for files left out. left_out: reasons, by the clip's place.
-    """
+    def __init__(self, store: Path, codec: Codec) -> None:
+        self._store = store
+        self._codes = codec.num_codebooks, codec.codebook_size
 
-    def __init__(self, clips: list[Clip], encoded: EncodedClips, show_progress: bool) -> None:
-        n = len(clips)
-        self.clips = clips
-        self.left_out: dict[int, str] = {}
-        self.sizes = np.zeros(n, np.int64)
-        self.mtimes = np.zeros(n, np.int64)
-        self.keys = np.zeros(n, np.uint64)
-        for i, clip in enumerate(clips):
-            try:
-                status = clip.path.stat()
-            except OSError as error:
-                self.left_out[i] = _reason(error)
-                continue
-            self.sizes[i] = status.st_size
-            self.mtimes[i] = status.st_mtime_ns
-            self.keys[i] = source_key(clip.id, status.st_size, status.st_mtime_ns)
-        rows = encoded.find(self.keys)
-        rows[list(self.left_out)] = -1
-        self.missing = rows < 0
-        self.durations = np.full(n, math.nan)
-        self.durations[~self.missing] = encoded.rows["duration"][rows[~self.missing]]
-        for i in tqdm(
-            np.flatnonzero(self.missing),
-            desc="reading headers",
-            unit="file",
-            leave=False,
-            disable=not show_progress or not self.missing.any(),
-        ):
-            if i in self.left_out:
-                continue
-            try:
-                self.durations[i] = read_info(clips[i].path).duration
-            except (OSError, ValueError) as error:
-                self.left_out[int(i)] = _reason(error)
-        self.missing &= ~np.isnan(self.durations)
+    def scan(self, kind: str) -> EncodedClips:
+        return scan_shards(self._store, *self._codes, kind)
 
-    def record(self, i: int) -> dict[str, Any]:
-        """The record of clip i, but for its frames."""
-        clip = self.clips[i]
-        return {
-            "id": clip.id,
-            "path": str(clip.path),
-            "duration": float(self.durations[i]),
-            "split": clip.split,
-            "label": clip.label,
-            "text": clip.text,
-            "size": int(self.sizes[i]),
-            "mtime_ns": int(self.mtimes[i]),
-        }
-
-    def records(
-        self, kept: NDArray[np.int64], frames: NDArray[np.int64]
-    ) -> Iterator[dict[str, Any]]:
-        for i, count in zip(kept, frames, strict=True):
-            yield self.record(int(i)) | {"frames": int(count)}
+    def writer(self, kind: str, max_seconds: float) -> ShardWriter:
+        return ShardWriter(self._store, kind, *self._codes, max_seconds=max_seconds)
 
 
-def plan_batches(
-    durations: NDArray[np.float64], batch_seconds: float, stream_seconds: float
-) -> Iterator[list[int]]:
-    """Group clips of these durations (seconds; NaN: no clip) into batches of similar length.
+def _units(
+    report: CheckReport, plan: Plan, part: Part, held: EncodedClips, sections: EncodedClips
+) -> list[Unit]:
+    """This part's work that is not done yet: batches, then long recordings."""
+    wanted = held.find(plan.keys) < 0
+    items = [item for owner, item in plan.missing(wanted, sections) if owner == part.number]
+    units = [
+        Unit([_recording(report, plan, r) for r in item.recordings], [])
+        for item in items
+        if not item.sections
+    ]
+    long: dict[int, list[int]] = {}
+    for item in items:
+        if item.sections:
+            long.setdefault(item.recordings[0], []).extend(item.sections)
+    for r, numbers in long.items():
+        units.append(
+            Unit([_recording(report, plan, r)], [plan.section(r, n) for n in sorted(numbers)])
+        )
+    return units
 
-    Every clip is in one batch. A batch is one clip, or clips of `batch_seconds` in all, none of
-    them longer than `stream_seconds`.
-    """
-    usable = np.flatnonzero(~np.isnan(durations))
-    for first in range(0, len(usable), _PLAN_CLIPS):
-        chunk = usable[first : first + _PLAN_CLIPS]
-        batch: list[int] = []
-        seconds = 0.0
-        for i in chunk[np.argsort(durations[chunk], kind="stable")]:
-            duration = float(durations[i])
-            if batch and (duration > stream_seconds or seconds + duration > batch_seconds):
-                yield batch
-                batch, seconds = [], 0.0
-            batch.append(int(i))
-            seconds += duration
-        yield batch
 
-
-def _encode_missing(
-    work: _Collection,
-    codec: Codec,
-    writer: ShardWriter,
-    batch_seconds: float,
-    stream_seconds: float,
-    show_progress: bool,
-) -> None:
-    """Encode what the shards lack, and add to `work.left_out` what cannot be."""
-    progress = _Progress(
-        seconds=float(work.durations[work.missing].sum()),
-        show=show_progress and bool(work.missing.any()),
+def _recording(report: CheckReport, plan: Plan, place: int) -> Recording:
+    i = int(plan.clips[place])
+    clip, audio = report.kept[i], report.audio[i]
+    return Recording(
+        place,
+        clip.path,
+        clip.start,
+        clip.end,
+        num_samples=int(audio["num_samples"]),
+        sample_rate=int(audio["sample_rate"]),
+        size=int(audio["size"]),
+        mtime_ns=int(audio["mtime_ns"]),
     )
-    done = 0
-    try:
-        for batch in plan_batches(work.durations, batch_seconds, stream_seconds):
-            todo = [i for i in batch if work.missing[i]]
-            if not todo:
-                continue
-            if work.durations[todo[0]] > stream_seconds:
-                codes = _encode_long(work, todo[0], codec, progress)
-            else:
-                codes = _encode_short(work, todo, codec)
-                progress.advance(float(work.durations[todo].sum()))
-            writer.add([(work.record(i), clip_codes) for i, clip_codes in codes])
-            writer.close_if_due()
-            done += len(codes)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"stopped; {done} of {int(work.missing.sum())} files were encoded and are kept, "
-            "run the same command to go on"
-        ) from None
-    finally:
-        writer.close()
-        progress.close()
 
 
-class _Progress:
-    """A bar of hours of audio, with the rate so far."""
+def _join(store: Path, plan: Plan, wanted: NDArray[np.bool_], sections: EncodedClips) -> None:
+    """Make clips in shards of the recordings that are wanted, all of whose sections are there."""
+    clips: list[tuple[int, list[NDArray[Any]]]] = []
+    size = 0
+    for recording in np.flatnonzero(wanted).tolist():
+        pieces = [sections.codes(row) for row in plan.find_sections(recording, sections).tolist()]
+        clips.append((int(plan.keys[recording]), pieces))
+        size += sum(piece.nbytes for piece in pieces)
+        if size >= MAX_BYTES:
+            write_shard(store, CLIPS, clips)
+            clips, size = [], 0
+    if clips:
+        write_shard(store, CLIPS, clips)
 
-    def __init__(self, seconds: float, show: bool) -> None:
-        self._started = time.perf_counter()
-        self._seconds = 0.0
-        self._bar = tqdm(
-            total=seconds / 3600,
-            desc="encoding",
-            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:.3f}/{total:.3f} hours "
-            "[{elapsed}<{remaining}{postfix}]",
-            disable=not show,
+
+def _finish(
+    store: Path,
+    report: CheckReport,
+    split_hashes: NDArray[np.uint64],
+    held: EncodedClips,
+    rows: NDArray[np.int64],
+    left_out: Sequence[LeftOut],
+) -> None:
+    """Put the new index in place. rows: of each clip in `held`, -1 for what is left out."""
+    _write_left_out(store, left_out)
+    kept = np.flatnonzero(rows >= 0)
+    if not len(kept):
+        raise ValueError(
+            f"none of the {len(rows)} files can be encoded; the first, "
+            f"{left_out[len(report.left_out)]}"
         )
-
-    def advance(self, seconds: float) -> None:
-        """So many more seconds of audio are done."""
-        self._seconds += seconds
-        rate = self._seconds / (time.perf_counter() - self._started)
-        self._bar.set_postfix_str(f"{rate:.0f} x realtime", refresh=False)
-        # Headers may promise a little less than was there; a bar over its end warns.
-        self._bar.update(min(seconds / 3600, self._bar.total - self._bar.n))
-
-    def close(self) -> None:
-        self._bar.close()
+    index, shards = _index(report, split_hashes, kept, held, rows[kept])
+    commit_index(store, shards, index, _records(report, kept, index["frames"]))
+    remove_markers(store)
 
 
-def _encode_short(
-    work: _Collection, todo: list[int], codec: Codec
-) -> list[tuple[int, NDArray[Any]]]:
-    """Codes (K, T) of several clips at once, of those that can be read."""
-    waveforms: dict[int, Tensor] = {}
-    for i in todo:
-        try:
-            waveforms[i], _ = read_audio(work.clips[i].path, codec.sample_rate, codec.channels)
-        except (OSError, ValueError) as error:
-            work.left_out[i] = _reason(error)
-    if not waveforms:
-        return []
-    try:
-        codes = codec.encode_batch(list(waveforms.values()))
-    except ValueError as error:
-        if len(waveforms) == 1:
-            work.left_out[next(iter(waveforms))] = _reason(error)
-            return []
-        # One of them cannot be encoded: find out which.
-        return [pair for i in waveforms for pair in _encode_short(work, [i], codec)]
-    return [(i, clip.cpu().numpy()) for i, clip in zip(waveforms, codes, strict=True)]
+def _split_hashes(report: CheckReport, group: str | None) -> NDArray[np.uint64]:
+    """For each clip, the hash of what is held out together with it.
+
+    Raises ValueError for a group of which the source says nothing.
+    """
+    values = [None if group is None else clip.value(group) for clip in report.kept]
+    if group is not None and all(value is None for value in values):
+        columns = sorted({name for clip in report.kept for name in clip.columns})
+        known = f"it says {', '.join(columns)}" if columns else "it says nothing of its clips"
+        raise ValueError(
+            f"group={group}: the source says no {group} of any clip, {known}; "
+            "name one of these, label or text, or no group"
+        )
+    hashes = np.array(
+        [
+            hash64(clip.id if value is None else value)
+            for clip, value in zip(report.kept, values, strict=True)
+        ],
+        np.uint64,
+    )
+    return hashes[report.split_as]
 
 
-def _encode_long(
-    work: _Collection, i: int, codec: Codec, progress: _Progress
-) -> list[tuple[int, NDArray[Any]]]:
-    """Codes (K, T) of a long file, read and encoded block by block; [] if it cannot be."""
-
-    def blocks() -> Iterator[Tensor]:
-        for block in stream_audio(work.clips[i].path, codec.sample_rate, codec.channels):
-            yield block
-            progress.advance(block.shape[1] / codec.sample_rate)
-
-    try:
-        pieces = list(codec.encode_stream(blocks()))
-        return [(i, torch.cat(pieces, dim=1).cpu().numpy())]
-    except (OSError, ValueError) as error:
-        work.left_out[i] = _reason(error)
-        return []
+def _split(report: CheckReport, i: int) -> str | None:
+    """The split that the source names for clip i, or for the one that it shares its split with."""
+    return report.kept[int(report.split_as[i])].split
 
 
 def _index(
-    clips: list[Clip],
+    report: CheckReport,
+    split_hashes: NDArray[np.uint64],
     kept: NDArray[np.int64],
-    encoded: EncodedClips,
+    held: EncodedClips,
     rows: NDArray[np.int64],
 ) -> tuple[NDArray[Any], list[str]]:
     """The `INDEX` rows of the clips that are kept, and the names of the shards that hold them."""
-    found = encoded.rows[rows]
+    found = held.rows[rows]
     used, shard = np.unique(found["shard"], return_inverse=True)
     index = np.zeros(len(kept), INDEX)
     index["shard"] = shard
     index["offset"] = found["offset"]
     index["frames"] = found["frames"]
-    for row, i in enumerate(kept):
-        clip = clips[i]
-        index["id_hash"][row] = hash64(clip.id)
-        index["split"][row] = 0 if clip.split is None else 1 + SPLIT_NAMES.index(clip.split)
-    return index, [encoded.names[number] for number in used]
+    index["split_hash"] = split_hashes[kept]
+    for row, i in enumerate(kept.tolist()):
+        index["id_hash"][row] = hash64(report.kept[i].id)
+        split = _split(report, i)
+        index["split"][row] = 0 if split is None else 1 + SPLIT_NAMES.index(split)
+    return index, [held.names[number] for number in used]
 
 
-def _write_left_out(store: Path, left_out: tuple[LeftOut, ...]) -> None:
+def _records(
+    report: CheckReport, kept: NDArray[np.int64], frames: NDArray[np.int64]
+) -> Iterator[dict[str, Any]]:
+    durations = report.durations
+    for i, count in zip(kept.tolist(), frames.tolist(), strict=True):
+        clip = report.kept[i]
+        yield {
+            "id": clip.id,
+            "path": str(clip.path),
+            "start": clip.start,
+            "end": clip.end,
+            "duration": float(durations[i]),
+            "frames": count,
+            "split": _split(report, i),
+            "label": clip.label,
+            "text": clip.text,
+            "columns": dict(clip.columns),
+        }
+
+
+def _left_out(
+    report: CheckReport, reasons: Mapping[int, str], rows: NDArray[np.int64]
+) -> tuple[LeftOut, ...]:
+    """What the check left out, and the clips of which there are reasons why there are no codes."""
+    keys = report.audio["key"].tolist()
+    now = [
+        LeftOut(report.kept[i].path, reasons[keys[i]])
+        for i in np.flatnonzero(rows < 0).tolist()
+        if keys[i] in reasons
+    ]
+    return (*report.left_out, *now)
+
+
+def _write_left_out(store: Path, left_out: Sequence[LeftOut]) -> None:
     entries = [{"path": str(bad.path), "reason": bad.reason} for bad in left_out]
     with atomic_file(store / "left_out.json") as file:
         file.write(json.dumps(entries, indent=1).encode("ascii") + b"\n")
-
-
-def _reason(error: Exception) -> str:
-    """Why a file was left out, in one line and without its path, which stands beside it."""
-    if isinstance(error, AudioError):
-        text = error.reason
-    elif isinstance(error, OSError) and error.strerror:
-        text = error.strerror
-    else:
-        text = str(error)
-    return " ".join(text.split())
-
-
-@contextmanager
-def _lock(store: Path) -> Iterator[None]:
-    """Hold the store alone. The system lets go of the lock when its process ends, however."""
-    lock = filelock.FileLock(store / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        print(
-            f"waiting: another process is preparing {store} (Ctrl-C to stop waiting)",
-            file=sys.stderr,
-        )
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

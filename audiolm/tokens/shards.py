@@ -5,10 +5,14 @@ A shard is two files in the store's folder:
     shard-20260131T120000-1f2e3d4c.npy      codes (frames, K): one row a frame, clip after clip
     shard-20260131T120000-1f2e3d4c.jsonl    one record a clip, in the order of the rows
 
-Frame-major, so that a window of a clip is one contiguous read from the memory-mapped file. The
-codes get their final name first and the records last, so a shard with a records file is whole: a
-process killed at any moment leaves whole shards and rubbish that the next run removes. Names are
-unique (time and random digits), so shards of several runs or machines can share a folder.
+Frame-major, so that a window of a clip is one contiguous read from the memory-mapped file. Codes
+are found again by the key of the audio they were made from, whatever its file is called. The codes
+get their final name first and the records last, so a shard with a records file is whole: a process
+killed at any moment leaves whole shards and rubbish that a later run removes. Names are unique
+(time and random digits), so shards of several runs or machines can share a folder.
+
+The sections of long recordings lie in files of the same kind, `section-*`, until all of a
+recording are there and become a clip of a shard (see `audiolm.tokens.sections`).
 
 Letters: K codebooks, T codec frames of a clip, V codes in a codebook.
 """
@@ -31,13 +35,18 @@ from numpy.typing import NDArray
 
 from audiolm.audio import replacing
 
+CLIPS, SECTIONS = "shard", "section"
+"""What the names of shards of whole clips, and of sections, begin with."""
+
+MAX_BYTES = 64 * 2**20
+"""Of a shard's codes: it is closed when it has so many."""
+
 ENCODED = np.dtype(
     [
-        ("key", np.uint64),  # source_key of the file the codes were made from
+        ("key", np.uint64),  # of what the codes were made from
         ("shard", np.uint32),  # number of the shard, in the order of names
         ("offset", np.int64),  # first row in the shard
         ("frames", np.int64),
-        ("duration", np.float64),  # seconds
     ]
 )
 """One clip found in a shard, as `scan_shards` gives it."""
@@ -52,17 +61,12 @@ def code_dtype(codebook_size: int) -> np.dtype[Any]:
 
 
 def hash64(text: str) -> int:
-    """A 64-bit hash of a string, the same on every platform, in every process (BLAKE2b)."""
+    """A 64-bit hash of a string, the same on every platform, in every process (BLAKE2b).
+
+    Among 4 million strings, the chance that any two collide is below one in a million.
+    """
     data = text.encode("utf-8", "surrogateescape")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-def source_key(clip_id: str, size: int, mtime_ns: int) -> int:
-    """What says that codes belong to a file as it is now: its id, bytes and time of last change.
-
-    64 bits: among 4 million clips, the chance that any two collide is below one in a million.
-    """
-    return hash64(f"{clip_id}\0{size}\0{mtime_ns}")
 
 
 @contextmanager
@@ -75,15 +79,57 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process left: temporary files, and codes without their records.
+    """Remove what killed processes left: temporary files, and codes without their records.
 
-    Only for the process that holds the store's lock.
+    Only while no other process writes to the folder.
     """
     for path in folder.glob(".*.tmp"):
         path.unlink()
-    for path in folder.glob("shard-*.npy"):
-        if not path.with_suffix(".jsonl").exists():
-            path.unlink()
+    for kind in (CLIPS, SECTIONS):
+        for path in folder.glob(f"{kind}-*.npy"):
+            if not path.with_suffix(".jsonl").exists():
+                path.unlink()
+
+
+def remove_shards(folder: Path, kind: str) -> None:
+    """Remove all shards of a kind. A kill in between leaves whole ones and codes without records.
+
+    Only while no other process writes to the folder.
+    """
+    for path in folder.glob(f"{kind}-*.jsonl"):
+        path.unlink()
+        path.with_suffix(".npy").unlink()
+
+
+def write_shard(
+    folder: Path,
+    kind: str,
+    clips: Sequence[tuple[int, Sequence[NDArray[Any]]]],
+) -> None:
+    """Write clips as one shard, each a key and its rows of codes (frames, K) in pieces.
+
+    All pieces are of one dtype and K. They are written one by one, so that they may be
+    memory-mapped and larger than memory.
+    """
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    name = f"{kind}-{stamp}-{secrets.token_hex(4)}"
+    lengths = [sum(len(piece) for piece in pieces) for _, pieces in clips]
+    like = clips[0][1][0]
+    header = {
+        "descr": np.lib.format.dtype_to_descr(like.dtype),
+        "fortran_order": False,
+        "shape": (sum(lengths), like.shape[1]),
+    }
+    with atomic_file(folder / f"{name}.npy") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for _, pieces in clips:
+            for piece in pieces:
+                file.write(np.ascontiguousarray(piece).data)
+    with atomic_file(folder / f"{name}.jsonl") as file:
+        offset = 0
+        for (key, _), frames in zip(clips, lengths, strict=True):
+            file.write(json_line({"key": f"{key:016x}", "frames": frames, "offset": offset}))
+            offset += frames
 
 
 class ShardWriter:
@@ -97,43 +143,45 @@ class ShardWriter:
     def __init__(
         self,
         folder: Path,
+        kind: str,
         num_codebooks: int,
         codebook_size: int,
         *,
         max_seconds: float,
-        max_bytes: int = 64 * 2**20,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._folder = folder
+        self._kind = kind
         self._num_codebooks = num_codebooks
         self._codebook_size = codebook_size
         self._dtype = code_dtype(codebook_size)
         self._max_seconds = max_seconds
         self._max_bytes = max_bytes
-        self._clips: list[tuple[dict[str, Any], NDArray[Any]]] = []
+        self._clips: list[tuple[int, list[NDArray[Any]]]] = []
         self._bytes = 0
         self._opened = time.monotonic()
 
-    def add(self, clips: Sequence[tuple[dict[str, Any], NDArray[Any]]]) -> None:
-        """Add (record, codes (K, T)) pairs. All of them end in the same shard.
+    def add(self, clips: Sequence[tuple[int, NDArray[Any]]]) -> None:
+        """Add (key, codes (K, T)) pairs. All of them end in the same shard.
 
         Raises ValueError where the codes are not those of this store's codec.
         """
         rows = []
-        for record, codes in clips:
+        for key, codes in clips:
             if codes.ndim != 2 or codes.shape[0] != self._num_codebooks or codes.shape[1] == 0:
                 raise ValueError(
-                    f"{record['id']}: codes of shape {codes.shape}, where "
+                    f"the codec gave codes of shape {codes.shape}, where "
                     f"({self._num_codebooks}, at least 1) is needed"
                 )
             low, high = int(codes.min()), int(codes.max())
             if low < 0 or high >= self._codebook_size:
                 raise ValueError(
-                    f"{record['id']}: codes from {low} to {high}, outside the codebook's "
+                    f"the codec gave codes from {low} to {high}, outside its "
                     f"0 .. {self._codebook_size - 1}"
                 )
-            rows.append((record, np.ascontiguousarray(codes.T, dtype=self._dtype)))
+            rows.append((key, [np.ascontiguousarray(codes.T, dtype=self._dtype)]))
         self._clips.extend(rows)
-        self._bytes += sum(codes.nbytes for _, codes in rows)
+        self._bytes += sum(piece.nbytes for _, (piece,) in rows)
 
     def close_if_due(self) -> None:
         """Write the shard if it is old or large enough."""
@@ -143,16 +191,7 @@ class ShardWriter:
     def close(self) -> None:
         """Write what was added since the last shard, if anything; later clips start another."""
         if self._clips:
-            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-            name = f"shard-{stamp}-{secrets.token_hex(4)}"
-            with atomic_file(self._folder / f"{name}.npy") as file:
-                np.save(file, np.concatenate([codes for _, codes in self._clips]))
-            with atomic_file(self._folder / f"{name}.jsonl") as file:
-                offset = 0
-                for record, codes in self._clips:
-                    line = record | {"frames": len(codes), "offset": offset}
-                    file.write(json_line(line))
-                    offset += len(codes)
+            write_shard(self._folder, self._kind, self._clips)
         self._clips = []
         self._bytes = 0
         self._opened = time.monotonic()
@@ -165,29 +204,40 @@ def json_line(record: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class EncodedClips:
-    """Every clip in the shards of a folder.
+    """Every clip in the shards of a kind in a folder.
 
     names: of the shards. rows: an `ENCODED` array, sorted by key.
     """
 
+    folder: Path
     names: list[str]
     rows: NDArray[Any]
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """For each source key, the row that holds its clip, or -1."""
+        """For each key, the row that holds its codes, or -1."""
         if not len(self.rows):
             return np.full(len(keys), -1, np.int64)
         found = np.minimum(np.searchsorted(self.rows["key"], keys), len(self.rows) - 1)
         return np.where(self.rows["key"][found] == keys, found, -1)
 
+    def codes(self, row: int) -> NDArray[Any]:
+        """The codes (frames, K) of a row, memory-mapped."""
+        of = self.rows[row]
+        file = self.folder / f"{self.names[int(of['shard'])]}.npy"
+        shard: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        first = int(of["offset"])
+        return shard[first : first + int(of["frames"])]
 
-def scan_shards(folder: Path, num_codebooks: int, codebook_size: int) -> EncodedClips:
-    """Read the records of every shard in `folder`.
+
+def scan_shards(
+    folder: Path, num_codebooks: int, codebook_size: int, kind: str = CLIPS
+) -> EncodedClips:
+    """Read the records of every shard of a kind in `folder`.
 
     Raises ValueError for a shard whose two files do not fit together or hold codes of another
     kind: whole shards are never left so by this code, killed or not.
     """
-    names = sorted(path.stem for path in folder.glob("shard-*.jsonl"))
+    names = sorted(path.stem for path in folder.glob(f"{kind}-*.jsonl"))
     parts = [np.empty(0, ENCODED)]
     for number, name in enumerate(names):
         shard = folder / f"{name}.jsonl"
@@ -197,9 +247,8 @@ def scan_shards(folder: Path, num_codebooks: int, codebook_size: int) -> Encoded
             with open(shard, encoding="ascii") as file:
                 for line in file:
                     record = json.loads(line)
-                    key = source_key(record["id"], record["size"], record["mtime_ns"])
                     frames, offset = record["frames"], record["offset"]
-                    clips.append((key, number, offset, frames, record["duration"]))
+                    clips.append((int(record["key"], 16), number, offset, frames))
                     end = max(end, offset + frames)
             codes = np.load(shard.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
             whole = codes.shape == (end, num_codebooks) and codes.dtype == code_dtype(codebook_size)
@@ -210,7 +259,7 @@ def scan_shards(folder: Path, num_codebooks: int, codebook_size: int) -> Encoded
         parts.append(np.array(clips, ENCODED))
     rows = np.concatenate(parts)
     # Stable: of two shards that hold the same clip, the first by name counts.
-    return EncodedClips(names, rows[np.argsort(rows["key"], kind="stable")])
+    return EncodedClips(folder, names, rows[np.argsort(rows["key"], kind="stable")])
 
 
 def _damaged(shard: Path, why: str) -> ValueError:

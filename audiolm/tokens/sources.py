@@ -1,35 +1,70 @@
-"""Where clips come from: every source of recordings gives `Clip` records, and nothing else.
+"""What every source of recordings gives: clips, and what cannot be one with its reason.
 
-`prepare_store` takes any iterable of them, so another kind of source is one more function here.
+A source is a function that returns `Iterator[Clip | LeftOut]`:
+
+    folders.py       folder_clips       a folder, with or without metadata beside the files
+    manifest.py      manifest_clips     a list of files, or of parts of files
+    public_sets.py   librispeech_clips, ...
+    huggingface.py   huggingface_clips
+
+A row or file that cannot be used is a `LeftOut` and stops no other. What makes the whole source
+unusable (no such folder, a table without the needed column) is a ValueError or OSError, at the
+latest when the first clip is asked for or, where only the end tells, after the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from audiolm.audio import find_audio_files
+from audiolm.audio import AudioError
 
 SPLIT_NAMES = ("train", "valid", "test")
 """Splits that a source may name. A clip without one is placed by the hash of its id."""
 
+# The words that Hugging Face's own loaders know.
+_SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+# In this order: what Hugging Face's audiofolder, NeMo and Common Voice call what was said.
+_TEXT_COLUMNS = ("text", "transcription", "transcript", "sentence")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file that is not in the store, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return str(AudioError(self.path, self.reason))
+
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One recording to be encoded.
+    """One recording, or a part of one, to be encoded.
 
     id: unique in its source and the same on every machine (for a folder: the path below it, with
-    `/` between its parts). path: the audio file. split: "train", "valid", "test", or None to leave
-    the choice to the hash of the id. label, text: what the source says about the clip, or None.
-    Raises ValueError for an empty id and for a split of another name.
+    `/` between its parts). path: the audio file. start, end: seconds into it; end None is its end.
+    split: "train", "valid", "test", or None to leave the choice to the hash. label, text: what the
+    source says about the clip, or None. columns: what else it says (speaker, album, ...), by name.
+    Raises ValueError for an empty id, for a split of another name and for times that are no part.
     """
 
     id: str
     path: Path
+    start: float = 0.0
+    end: float | None = None
     split: str | None = None
     label: str | None = None
     text: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -39,14 +74,78 @@ class Clip:
                 f"{self.id}: split {self.split!r} is not one of {', '.join(SPLIT_NAMES)}; "
                 "name one of these, or none to split by the hash of the id"
             )
+        if not 0 <= self.start < float("inf"):
+            raise ValueError(f"{self.id}: start {self.start} s must be finite and not negative")
+        if self.end is not None and not self.start < self.end < float("inf"):
+            raise ValueError(
+                f"{self.id}: end {self.end} s must be finite and after the start, {self.start} s"
+            )
+
+    def value(self, column: str) -> str | None:
+        """What the source says under this name: label, text, split or one of `columns`."""
+        if column in ("label", "text", "split"):
+            found: str | None = getattr(self, column)
+            return found
+        return self.columns.get(column)
 
 
-def folder_clips(folder: str | Path) -> Iterator[Clip]:
-    """Every audio file below `folder`, in sorted order; the id is the path below the folder.
+def split_name(name: str) -> str | None:
+    """The split that a collection means by `name`, or None: "dev-clean" is "valid".
 
-    Raises FileNotFoundError or ValueError, at the first clip, for a folder that does not exist or
-    holds no audio files.
+    The first word counts, in any case: train, training; valid, validation, val, dev; test, testing,
+    eval, evaluation.
     """
-    root = Path(folder).resolve()
-    for path in find_audio_files(root):
-        yield Clip(id=path.relative_to(root).as_posix(), path=path)
+    words = "".join(c if c.isalpha() else " " for c in name.casefold()).split()
+    return _SPLIT_WORDS.get(words[0]) if words else None
+
+
+def make_clip(
+    id: str,
+    path: Path,
+    values: Mapping[str, str],
+    *,
+    start: float = 0.0,
+    end: float | None = None,
+    where: str = "",
+) -> Clip | LeftOut:
+    """The clip of a file of which a source says `values`, by column; empty ones say nothing.
+
+    The columns label, text (or transcription, transcript, sentence) and split are the clip's own.
+    LeftOut where the file is not there or its split has a name that is none (see `split_name`);
+    `where` in the source that is ("line 7 of clips.csv") goes before the reason.
+    """
+    prefix = f"{where}: " if where else ""
+    if reason := _unusable(path):
+        return LeftOut(path, prefix + reason)
+    columns = {name: said for name, value in values.items() if (said := value.strip())}
+    text = next((columns.pop(name) for name in _TEXT_COLUMNS if name in columns), None)
+    label, split = columns.pop("label", None), columns.pop("split", None)
+    if split is not None and split_name(split) is None:
+        return LeftOut(path, f"{prefix}split {split!r} is none of train, valid and test")
+    known = split and split_name(split)
+    return Clip(id, path, start, end, known, label, text, columns)
+
+
+def without_repeats(clips: Iterable[Clip | LeftOut]) -> Iterator[Clip | LeftOut]:
+    """The clips, with any whose id was there before left out."""
+    seen: set[str] = set()
+    for clip in clips:
+        if isinstance(clip, Clip):
+            if clip.id in seen:
+                yield LeftOut(clip.path, f"given twice: another clip before it has id {clip.id!r}")
+                continue
+            seen.add(clip.id)
+        yield clip
+
+
+def _unusable(path: Path) -> str | None:
+    """Why there is no file to read at `path`, or None."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        return "no such file" if isinstance(error, FileNotFoundError) else f"{error.strerror}"
+    except ValueError:  # NUL in it
+        return "not a path"
+    if stat.S_ISDIR(mode):
+        return "is a folder"
+    return None if stat.S_ISREG(mode) else "not a regular file"

@@ -1,24 +1,27 @@
 """Which part of a store is trained on and which is held out.
 
-By file: a clip whose hash falls into the lowest `valid_fraction` of all hashes is held out. The
-hash is of the clip's id alone, so a clip keeps its place when files are added or removed, in any
-order, on any platform. A split that the source names goes before the hash; clips of the split
-"test" are in neither part.
+By the hash of what belongs together: a group of clips (of a speaker, say), the copies of the same
+audio, else the clip alone. Those whose hash falls into the lowest `valid_fraction` of all hashes
+are held out. The hash is of the group's or the clip's name alone, so a clip keeps its place when
+files are added or removed, in any order, on any platform.
+
+A split that the source names goes before the hash, for the clips that it names one for and for
+the rest of their group; clips of the split "test" are in neither part.
 
 Small collections, where that would leave a part empty:
 
-    nothing held out, two clips or more    the clip with the smallest hash is held out
-    nothing to train on, two or more       the clip with the largest hash is trained on
+    nothing held out, two groups or more   the group with the smallest hash is held out
+    nothing to train on, two or more       the group with the largest hash is trained on
     a single clip                          its last `valid_fraction` of frames is held out
 
-In these, adding files can move the clip in question to the other part, once.
+In these, adding files can move the group in question to the other part, once.
 
 Letters: T codec frames.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from audiolm.tokens.sources import SPLIT_NAMES
 from audiolm.tokens.store import TokenStore
 
-_TRAIN, _VALID, _ = range(1, 1 + len(SPLIT_NAMES))
+_TRAIN, _VALID, _TEST = range(1, 1 + len(SPLIT_NAMES))
 
 
 SPAN = np.dtype([("clip", np.int64), ("start", np.int64), ("frames", np.int64)])
@@ -53,17 +56,52 @@ def cut_spans(spans: NDArray[Any], length: int) -> NDArray[Any]:
     return spans_of(whole["clip"], whole["start"] + offset, frames)
 
 
-def split_clips(store: TokenStore, valid_fraction: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(training spans, held-out spans) of a store, which share no frame.
+class Split(NamedTuple):
+    """Spans of a store that share no frame; test: of clips that are in neither part."""
+
+    train: NDArray[Any]
+    valid: NDArray[Any]
+    test: NDArray[Any]
+
+
+def split_clips(store: TokenStore, valid_fraction: float) -> Split:
+    """What of a store is trained on, held out, and named "test" by its source.
 
     valid_fraction: share of the clips without a named split that is held out, in [0, 1). With 0,
     only clips that the source names "valid" are, possibly none.
-    Raises ValueError for a fraction outside, and where named splits or a single clip of one frame
-    leave a part empty.
+    Raises ValueError for a fraction outside, where named splits or a single group leave a part
+    empty, and where clips of one group are named for different splits.
     """
-    return split_by_hash(
-        store.index["split"], store.index["id_hash"], store.frames, valid_fraction, str(store.path)
-    )
+    hashes = np.ascontiguousarray(store.index["split_hash"])
+    named = _name_groups(store, np.array(store.index["split"]), hashes)
+    train, valid = split_by_hash(named, hashes, store.frames, valid_fraction, str(store.path))
+    test = np.flatnonzero(named == _TEST)
+    return Split(train, valid, spans_of(test, 0, store.frames[test]))
+
+
+def _name_groups(
+    store: TokenStore, named: NDArray[np.uint8], hashes: NDArray[np.uint64]
+) -> NDArray[np.uint8]:
+    """`named`, with clips that are named for nothing named as others of their group are."""
+    (clips,) = np.nonzero(named)
+    if not len(clips):
+        return named
+    clips = clips[np.argsort(hashes[clips], kind="stable")]
+    together = hashes[clips[1:]] == hashes[clips[:-1]]
+    (torn,) = np.nonzero(together & (named[clips[1:]] != named[clips[:-1]]))
+    if len(torn):
+        one, two = int(clips[torn[0]]), int(clips[torn[0] + 1])
+        raise ValueError(
+            f"{store.path}: {store.record(one)['id']} is named {SPLIT_NAMES[named[one] - 1]} and "
+            f"{store.record(two)['id']} {SPLIT_NAMES[named[two] - 1]}, but both are of one group; "
+            "name one split a group, or prepare into another folder without data.group"
+        )
+    (others,) = np.nonzero(named == 0)
+    if len(others):
+        found = np.minimum(np.searchsorted(hashes[clips], hashes[others]), len(clips) - 1)
+        found = clips[found]
+        named[others] = np.where(hashes[found] == hashes[others], named[found], 0)
+    return named
 
 
 def split_by_hash(
@@ -73,37 +111,43 @@ def split_by_hash(
     valid_fraction: float,
     source: str,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """`split_clips` for clips of `frames` each (or of any other unit of length).
+    """(training spans, held-out spans) of clips of `frames` each, or of another unit of length.
 
-    named: 1 + the place of the split's name in SPLIT_NAMES, 0 for none. hashes: `hash64` of the
-    ids. source: what messages call the collection.
+    named: 1 + the place of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
+    groups, or of their ids. source: what messages call the collection.
+    Raises ValueError as `split_clips` does.
     """
     if not 0 <= valid_fraction < 1:
         raise ValueError(f"valid_fraction {valid_fraction} is outside 0 <= valid_fraction < 1")
     by_hash = named == 0
     low = by_hash & (hashes < np.uint64(int(valid_fraction * 2**64)))
-    valid = np.flatnonzero((named == _VALID) | low)
-    train = np.flatnonzero((named == _TRAIN) | (by_hash & ~low))
-    movable = np.flatnonzero(by_hash)
+    held_out = (named == _VALID) | low
+    trained_on = (named == _TRAIN) | (by_hash & ~low)
 
-    if len(train) + len(valid) == 1 and len(movable) == 1 and valid_fraction > 0:
-        return _split_frames(int(movable[0]), frames, valid_fraction, source)
-    if not len(train):
-        if not len(movable):
+    if held_out.sum() + trained_on.sum() == by_hash.sum() == 1 and valid_fraction > 0:
+        return _split_frames(int(np.argmax(by_hash)), frames, valid_fraction, source)
+    if not trained_on.any():
+        if not by_hash.any():
             raise ValueError(
                 f"{source}: nothing to train on, every clip is named valid or test; "
                 "name some train, or none to split by the hash of the id"
             )
-        chosen = movable[np.argmax(hashes[movable])]
-        train, valid = np.array([chosen]), valid[valid != chosen]
-    elif not len(valid) and valid_fraction > 0:
-        if not len(movable):
+        moved = by_hash & (hashes == hashes[by_hash].max())
+        trained_on, held_out = moved, held_out & ~moved
+    elif not held_out.any() and valid_fraction > 0:
+        if not by_hash.any():
             raise ValueError(
                 f"{source}: nothing held out, every clip is named train or test; "
                 "name some valid, or set valid_fraction to 0"
             )
-        chosen = movable[np.argmin(hashes[movable])]
-        valid, train = np.array([chosen]), train[train != chosen]
+        moved = by_hash & (hashes == hashes[by_hash].min())
+        trained_on, held_out = trained_on & ~moved, moved
+    if not trained_on.any() or (not held_out.any() and valid_fraction > 0):
+        raise ValueError(
+            f"{source}: its {by_hash.sum()} clips are of one group, or the same audio, and cannot "
+            "be split; add others, group by something else, or set valid_fraction to 0"
+        )
+    train, valid = np.flatnonzero(trained_on), np.flatnonzero(held_out)
     return spans_of(train, 0, frames[train]), spans_of(valid, 0, frames[valid])
 
 

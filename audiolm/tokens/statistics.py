@@ -9,13 +9,13 @@ Letters: K codebooks, V codes in a codebook.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.tokens.splits import cut_spans
 from audiolm.tokens.store import TokenStore
 
 _PIECE_FRAMES = 4096
@@ -30,26 +30,29 @@ class CodeCounts:
     sampled: bool
 
 
-def count_codes(store: TokenStore, spans: NDArray[Any], max_frames: int = 20_000_000) -> CodeCounts:
+def count_codes(store: TokenStore, spans: NDArray[Any], max_frames: int = 4_000_000) -> CodeCounts:
     """Count every code of the spans, or of an evenly spread sample of about `max_frames` frames."""
-    pieces = cut_spans(spans, _PIECE_FRAMES)
-    total = int(spans["frames"].sum())
+    pieces = -(-spans["frames"] // _PIECE_FRAMES)  # that each span is counted in
+    pieces_end = np.cumsum(pieces)
+    count, total = int(pieces.sum()), int(spans["frames"].sum())
     sampled = total > max_frames
-    chosen = np.arange(len(pieces))
+    chosen = np.arange(count)
     if sampled:
-        wanted = max(1, len(pieces) * max_frames // total)
-        chosen = np.arange(wanted) * len(pieces) // wanted
+        wanted = max(1, count * max_frames // total)
+        chosen = np.arange(wanted) * count // wanted
+    which = np.searchsorted(pieces_end, chosen, side="right")
+    offsets = (chosen - pieces_end[which] + pieces[which]) * _PIECE_FRAMES
     num_codebooks, size = store.num_codebooks, store.codebook_size
     shift = np.arange(num_codebooks)[:, None] * size
     counts = np.zeros(num_codebooks * size, np.int64)
     frames = 0
     waiting: list[NDArray[np.int64]] = []
     waiting_frames = 0
-    for number, i in enumerate(chosen):
-        clip, start, length = (int(value) for value in pieces[i])
-        codes = store.read(clip, start, length)
+    pieces_of = zip(spans[which].tolist(), offsets.tolist(), strict=True)
+    for number, ((clip, start, length), offset) in enumerate(pieces_of):
+        codes = store.read(clip, start + offset, min(length - offset, _PIECE_FRAMES))
         waiting.append(codes + shift)
-        waiting_frames += length
+        waiting_frames += codes.shape[1]
         # Many short clips are counted together: each call costs a pass over all K * V counts.
         if waiting_frames >= 16 * _PIECE_FRAMES or number + 1 == len(chosen):
             joined = np.concatenate(waiting, axis=1)
@@ -59,7 +62,17 @@ def count_codes(store: TokenStore, spans: NDArray[Any], max_frames: int = 20_000
     return CodeCounts(counts.reshape(num_codebooks, size), frames, sampled)
 
 
-def unigram_entropy(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def mix_counts(counts: Sequence[NDArray[Any]], shares: Sequence[float]) -> NDArray[np.float64]:
+    """Counts (K, V) of as many codes, mixed from several stores' in these shares of the frames.
+
+    counts: (K, V) of each store. shares: add up to 1.
+    """
+    frames = [int(part[0].sum()) for part in counts]
+    factors = [share * sum(frames) / n for share, n in zip(shares, frames, strict=True)]
+    return np.tensordot(np.array(factors), np.stack(counts), axes=1)
+
+
+def unigram_entropy(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Entropy in nats of each codebook's codes, shape (K,), from counts (K, V)."""
     shares = counts / counts.sum(axis=1, keepdims=True)
     logs = np.log(shares, where=shares > 0, out=np.zeros_like(shares))
@@ -68,7 +81,7 @@ def unigram_entropy(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def unigram_cross_entropy(
-    train_counts: NDArray[np.int64], valid_counts: NDArray[np.int64]
+    train_counts: NDArray[Any], valid_counts: NDArray[Any]
 ) -> NDArray[np.float64]:
     """Nats per code, shape (K,), that the training codes' frequencies give on held-out codes.
 

@@ -3,14 +3,18 @@
     store.json              what the store holds: codec, K, V, frame rate, totals, its files
     index-<hash>.npy        one `INDEX` row a clip, sorted by the clip's id
     clips-<hash>.jsonl      one record a clip, in the same order
-    shard-*.npy, *.jsonl    the codes and where they came from (shards.py)
+    shard-*.npy, *.jsonl    the codes and what they are of (shards.py)
+    section-*.npy, *.jsonl  while it is encoded: parts of long recordings (sections.py)
+    part-*.json             while it is encoded in parts: which are done (parts.py)
     left_out.json           files that are not in the store, each with its reason
 
 store.json is the only file that is ever replaced, and replacing it is the moment at which a new
 index counts. Until the first index is written it says `"complete": false`, and the store does not
 open: a store that opens has every clip that its index promises.
 
-Opening reads store.json and maps the index; records and codes are mapped when first asked for.
+Opening reads store.json and maps the index; records are mapped when first asked for. Codes are
+read from their files rather than mapped: mapped pages would count as the memory of the process,
+which would grow to that of the whole store over a pass.
 
 Letters: K codebooks, T codec frames, V codes in a codebook.
 """
@@ -24,19 +28,21 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.tokens.shards import atomic_file, json_line
+from audiolm.tokens.parts import unfinished_parts
+from audiolm.tokens.shards import CLIPS, SECTIONS, atomic_file, json_line
 
 FORMAT = "audiolm tokens"
-VERSION = 1
+VERSION = 2
 
 INDEX = np.dtype(
     [
         ("id_hash", np.uint64),  # hash64 of the clip's id
+        ("split_hash", np.uint64),  # hash64 of what is held out together: its group, else its id
         ("shard", np.uint32),  # number in store.json's list of shards
         ("split", np.uint8),  # the split its source names: 0 none, or 1 + place in SPLIT_NAMES
         ("offset", np.int64),  # first row in the shard
@@ -46,8 +52,16 @@ INDEX = np.dtype(
 )
 """What training needs to know of a clip, as fixed-size numbers."""
 
-# A process may map 65,530 files (Linux' default); a store of 100,000 hours can have more shards.
-_MAX_OPEN_SHARDS = 8192
+# Of the 1,024 files that a process may have open (Linux' default).
+_MAX_OPEN_SHARDS = 256
+
+
+class _Shard(NamedTuple):
+    """Codes of a shard on disk: (frames, K) rows of `dtype` from byte `offset` of the file on."""
+
+    file: int  # descriptor
+    offset: int
+    dtype: np.dtype[Any]
 
 
 class TokenStore:
@@ -69,8 +83,11 @@ class TokenStore:
             raise FileNotFoundError(f"{self.path}: no token store here; run prepare to make one")
         if not header["complete"]:
             raise ValueError(
-                f"{self.path}: the store is unfinished, its encoding was stopped; "
-                "run prepare again, it goes on where it stopped"
+                f"{self.path}: the store is unfinished, "
+                + (
+                    unfinished_parts(self.path)
+                    or "its encoding was stopped; run prepare again, it goes on where it stopped"
+                )
             )
         self.codec: dict[str, Any] = header["codec"]
         self.num_codebooks: int = header["num_codebooks"]
@@ -82,7 +99,7 @@ class TokenStore:
         self._index_name: str = header["index"]["name"]
         self._records_name: str = header["records"]["name"]
         self._shards: list[str] = [shard["name"] for shard in header["shards"]]
-        self._codes: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._open: OrderedDict[int, _Shard] = OrderedDict()
         self._check_files([header["index"], header["records"], *header["shards"]])
 
     def __len__(self) -> int:
@@ -109,7 +126,7 @@ class TokenStore:
     def read(self, clip: int, start: int, length: int) -> NDArray[Any]:
         """`length` frames of a clip from frame `start`, shape (K, length).
 
-        A read-only view of the memory-mapped file, in the store's own unsigned integers.
+        Read-only, in the store's own unsigned integers.
         Raises ValueError for a range outside the clip.
         """
         row = self.index[clip]
@@ -119,13 +136,16 @@ class TokenStore:
                 f"frames {start} to {start + length} of clip {clip} of {self.path}, "
                 f"which has {frames}"
             )
-        first = int(row["offset"]) + start
-        view: NDArray[Any] = self._shard(int(row["shard"]))[first : first + length].T
-        return view
+        shard = self._shard(int(row["shard"]))
+        frame_bytes = self.num_codebooks * shard.dtype.itemsize
+        first = shard.offset + (int(row["offset"]) + start) * frame_bytes
+        # By position: processes forked from this one share the descriptors.
+        codes = np.frombuffer(os.pread(shard.file, length * frame_bytes, first), shard.dtype)
+        return codes.reshape(length, self.num_codebooks).T
 
     def record(self, clip: int) -> dict[str, Any]:
-        """What is known of a clip: id, path, frames, duration in seconds, split, label, text, and
-        size in bytes and mtime_ns of its file."""
+        """What is known of a clip: id, path, start and end in seconds (end None: the file's),
+        duration in seconds, frames, split, label, text, and columns (what else its source says)."""
         if not 0 <= clip < len(self):
             raise IndexError(f"clip {clip} of {self.path}, which has {len(self)}")
         starts = self.index["record"]
@@ -138,16 +158,21 @@ class TokenStore:
         # Mapped, not opened: processes forked from this one share no position in a file.
         return np.memmap(self.path / self._records_name, np.uint8, "r")
 
-    def _shard(self, number: int) -> NDArray[Any]:
-        """Rows of codes (frames, K) of a shard, mapped on first use; the oldest one is let go."""
-        codes = self._codes.get(number)
-        if codes is None:
-            file = self.path / self._shards[number]
-            codes = np.load(file, mmap_mode="r", allow_pickle=False)
-            self._codes[number] = codes
-            if len(self._codes) > _MAX_OPEN_SHARDS:
-                self._codes.popitem(last=False)
-        return codes
+    def _shard(self, number: int) -> _Shard:
+        """A shard, opened on first use; the oldest one is closed."""
+        shard = self._open.get(number)
+        if shard is None:
+            path = self.path / self._shards[number]
+            codes = np.load(path, mmap_mode="r", allow_pickle=False)  # checks the header
+            shard = _Shard(os.open(path, os.O_RDONLY), codes.offset, codes.dtype)
+            self._open[number] = shard
+            if len(self._open) > _MAX_OPEN_SHARDS:
+                os.close(self._open.popitem(last=False)[1].file)
+        return shard
+
+    def __del__(self) -> None:
+        for shard in self.__dict__.get("_open", {}).values():
+            os.close(shard.file)
 
     def _check_files(self, files: list[dict[str, Any]]) -> None:
         with os.scandir(self.path) as entries:
@@ -163,7 +188,7 @@ class TokenStore:
     def __getstate__(self) -> dict[str, Any]:
         lazy = ("index", "frames", "_records")
         state = {name: value for name, value in self.__dict__.items() if name not in lazy}
-        return state | {"_codes": OrderedDict()}
+        return state | {"_open": OrderedDict()}
 
 
 def read_header(folder: Path) -> dict[str, Any] | None:
@@ -206,7 +231,7 @@ def begin_store(
     if header is not None:
         _same_codec(folder, header["codec"], header["num_codebooks"], identity, num_codebooks)
         return
-    if next(folder.glob("shard-*"), None) is not None:
+    if any(next(folder.glob(f"{kind}-*"), None) is not None for kind in (CLIPS, SECTIONS)):
         raise ValueError(
             f"{folder} holds codes but no store.json that names their codec; "
             "delete it or choose another folder, and run prepare again"

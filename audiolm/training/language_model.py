@@ -6,22 +6,23 @@ Letters: B batch, K codebooks, T codec frames, S sequence steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, cast
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model
 from audiolm.model.loss import bits_per_second, codebook_nats, mean_nats, scored_cells
 from audiolm.model.patterns import interleave
+from audiolm.tokens.windows import WindowBatch
 from audiolm.training.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import make_optimizer, take_settings_from
 
-Batch = Mapping[str, Tensor]
+Batch = WindowBatch
 
 
 class StepClock:
@@ -104,8 +105,11 @@ class LanguageModelTraining(pl.LightningModule):
     def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed nats (K,) and numbers of codes (K,) of {codes (B, K, T), lengths (B,)}."""
         codes, lengths = batch["codes"], batch["lengths"]
-        mask = scored_cells(self.positions, lengths, codes.shape[2])
-        steps = interleave(codes, self.positions, self.model.special)
+        if self.pattern.fixed_length:
+            codes = F.pad(codes, (0, self.positions.shape[1] - codes.shape[2]))
+        positions = self.positions[:, : codes.shape[2]]
+        mask = scored_cells(positions, lengths, codes.shape[2])
+        steps = interleave(codes, positions, self.model.special)
         steps = steps.masked_fill(~mask, self.model.special)  # padding is read as nothing
         return codebook_nats(self.model(steps), steps, mask)
 
@@ -135,9 +139,9 @@ class LanguageModelTraining(pl.LightningModule):
             total += new
         self.clock.count(int(batch["lengths"].sum()) * self.model.num_codebooks)
         self.log("loss", mean, prog_bar=True, logger=False)
-        # Divided by what a batch without padding holds, which is the same for all batches: so a
+        # Divided by what a batch of full windows holds, which is the same for all batches: so a
         # code weighs the same in whatever batch, accumulated batch or process it is trained on.
-        return nats.sum() / batch["codes"].numel()
+        return nats.sum() / batch["full"]
 
     def configure_gradient_clipping(
         self,

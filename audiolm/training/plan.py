@@ -6,6 +6,7 @@ Letters: B batch, K codebooks, V codes in a codebook, S sequence steps, D model 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,14 @@ from numpy.typing import NDArray
 
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import num_steps
-from audiolm.tokens import count_codes, unigram_cross_entropy, unigram_entropy
+from audiolm.tokens import (
+    TokenStore,
+    TrainingBatches,
+    count_codes,
+    mix_counts,
+    unigram_cross_entropy,
+    unigram_entropy,
+)
 from audiolm.training.language_model import LanguageModelTraining
 from audiolm.training.token_data import TokenData
 
@@ -40,14 +48,23 @@ class Yardsticks:
 
 
 def measure_yardsticks(data: TokenData) -> Yardsticks:
-    """The yardsticks of a store and its split."""
-    train = count_codes(data.store, data.train_spans)
-    if len(data.valid_spans):
-        valid = count_codes(data.store, data.valid_spans)
-        unigram = unigram_cross_entropy(train.counts, valid.counts)
+    """The yardsticks of what is trained on and of all that is held out."""
+    stores, mix = data.mix.stores, data.mix
+    train = [
+        count_codes(store, split.train).counts
+        for store, split in zip(stores, data.splits, strict=True)
+    ]
+    mixed = mix_counts(train, mix.shares)
+    if total := data.valid_frames:
+        held_out = [
+            (count_codes(store, split.valid).counts, int(split.valid["frames"].sum()) / total)
+            for store, split in zip(stores, data.splits, strict=True)
+            if len(split.valid)
+        ]
+        unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*held_out, strict=True)))
     else:
-        unigram = unigram_entropy(train.counts)
-    return Yardsticks(math.log(data.store.codebook_size), tuple(float(x) for x in unigram))
+        unigram = unigram_entropy(mixed)
+    return Yardsticks(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
 
 
 def estimate_memory(model: AudioLM, batch_size: int, steps: int, ema: bool, fused: bool) -> int:
@@ -74,33 +91,30 @@ def describe_plan(
 ) -> str:
     """The plan as lines to print, one figure each."""
     max_steps, precision = trainer.max_steps, trainer.precision
-    store, model = data.store, module.model
-    context, codebooks = module.hparams["context_frames"], store.num_codebooks
-    windows = data.batch_size * trainer.accumulate_grad_batches * trainer.world_size
-    passes = max_steps * windows / len(data.train_windows)
+    mix, model = data.mix, module.model
+    context, codebooks = module.hparams["context_frames"], mix.num_codebooks
+    parts = trainer.accumulate_grad_batches * trainer.world_size
+    windows = data.batch_size * parts
     steps = num_steps(module.positions)
     fused = module.hparams["model"].get("kernel") == "fused"
     memory = estimate_memory(model, data.batch_size, steps, ema_decay is not None, fused)
     average = "" if ema_decay is None else f", average of the weights with decay {ema_decay:g}"
-    per_second = codebooks * store.frame_rate / math.log(2)  # nats per code to bits/s
-
-    def amount(spans: NDArray[Any]) -> str:
-        frames = int(spans["frames"].sum())
-        hours = frames / store.frame_rate / 3600
-        return f"{len(spans):,} clips, {hours:.3f} h, {frames * codebooks:,} codes"
-
+    per_second = codebooks * mix.frame_rate / math.log(2)  # nats per code to bits/s
+    batches = data.training_batches(parts)
+    passes = max_steps * batches.passes
+    through = f", {passes[0]:.1f} passes over the training clips" if len(passes) == 1 else ""
     return "\n".join(
         [
             "plan",
             f"  model       {count_parameters(model):,} parameters, "
             f"{module.hparams['pattern']} pattern{average}",
-            f"  codec       {store.codec['name']}, {codebooks} codebooks of "
-            f"{store.codebook_size} codes, {store.frame_rate:g} frames/s",
-            f"  train       {amount(data.train_spans)}",
-            f"  held out    {amount(data.valid_spans)}",
-            f"  step        {windows} windows of {context / store.frame_rate:.2f} s, at most "
+            f"  codec       {mix.codec['name']}, {codebooks} codebooks of "
+            f"{mix.codebook_size} codes, {mix.frame_rate:g} frames/s",
+            *_describe_stores(data, passes),
+            f"  step        {windows} windows of {context / mix.frame_rate:.2f} s, at most "
             f"{windows * context * codebooks:,} codes",
-            f"  run         {max_steps:,} steps, {passes:.1f} passes over the training clips, "
+            *_describe_kinds(batches, windows * context),
+            f"  run         {max_steps:,} steps{through}, "
             f"{precision}, {torch.get_num_threads()} threads",
             f"  memory      about {memory / 2**30:.1f} GiB a device for weights and activations",
             f"  yardsticks  uniform {yardsticks.uniform:.3f} nats per code "
@@ -110,3 +124,47 @@ def describe_plan(
             f"{' '.join(f'{x:.3f}' for x in yardsticks.unigram)}",
         ]
     )
+
+
+def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[str]:
+    """What is trained on, held out and neither; of a mix, under a line for each store."""
+    stores, shares = data.mix.stores, data.mix.shares
+    for store, split, share, through in zip(stores, data.splits, shares, passes, strict=True):
+        if len(stores) > 1:
+            yield (
+                f"  store       {store.path}: {share:.1%} of the frames trained on, "
+                f"{through:.1f} passes"
+            )
+        yield f"  train       {_amount(store, split.train)}"
+        yield f"  held out    {_amount(store, split.valid)}"
+        if len(split.test):
+            yield f"  test        {_amount(store, split.test)}, not used"
+
+
+def _describe_kinds(batches: TrainingBatches, room: int) -> Iterator[str]:
+    """How the clips' lengths are batched, where there are several kinds.
+
+    room: frames of a batch of full windows.
+    """
+    kinds = batches.kinds
+    if len(kinds) > 1:
+        yield (
+            f"  batches     {len(kinds)} kinds by length, of {kinds[0].rows} to {kinds[-1].rows} "
+            f"clips, {batches.mean_frames / room:.0%} full, at most {batches.padding:.0%} padding"
+        )
+
+
+def _amount(store: TokenStore, spans: NDArray[Any]) -> str:
+    frames = int(spans["frames"].sum())
+    hours = frames / store.frame_rate / 3600
+    groups = _count_groups(store, spans["clip"])
+    of = f" of {groups:,} groups" if groups < len(spans) else ""
+    return f"{len(spans):,} clips{of}, {hours:.3f} h, {frames * store.num_codebooks:,} codes"
+
+
+def _count_groups(store: TokenStore, clips: NDArray[np.int64]) -> int:
+    hashes = store.index["split_hash"]
+    if np.array_equal(hashes, store.index["id_hash"]):
+        return len(clips)  # each its own; said without sorting millions
+    hashes = np.sort(hashes[clips])
+    return len(hashes[:1]) + int(np.count_nonzero(hashes[1:] != hashes[:-1]))

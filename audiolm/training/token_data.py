@@ -5,20 +5,21 @@ Letters: B batch, K codebooks, T codec frames.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import lightning.pytorch as pl
-from torch.utils.data import DataLoader
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Sampler
 
-from audiolm.tokens import (
-    StepSampler,
-    TokenStore,
-    TrainingWindows,
-    ValidationWindows,
-    collate,
-    split_clips,
-)
+from audiolm.model.patterns import make_pattern, num_steps
+from audiolm.tokens.batches import StepSampler, TrainingBatches, validation_batches
+from audiolm.tokens.mix import Mix
+from audiolm.tokens.splits import split_clips
+from audiolm.tokens.store import TokenStore
+from audiolm.tokens.windows import WindowReader
 from audiolm.training.interrupt import ignore_interrupts
 
 
@@ -44,79 +45,126 @@ def check_data_settings(batch_size: int, valid_fraction: float) -> None:
 
 
 class TokenData(pl.LightningDataModule):
-    """Windows of `context_frames` frames from a store, as {codes (B, K, T), lengths (B,)}.
+    """Batches of a store, or of a mix of several: {codes (B, K, T), lengths (B,), full}.
 
-    The batch of step n is a function of (seed, n, rank). Validation goes through the held-out
-    clips once, split among the ranks.
+    A batch has room for `batch_size` windows of `context_frames` frames; of shorter clips it holds
+    more, which are of like lengths (`tokens.batches`). All processes' batches of all batches that
+    are accumulated for a step are one, divided among them: the clips of step n are a function of
+    (seed, n) and of how many full windows a step has room for. Validation goes through the
+    held-out clips of all stores once, divided among the processes.
 
     Args:
         store: the codes.
-        context_frames: T, frames of a window.
-        batch_size: B, windows a rank and a step.
+        context_frames: frames of a full window.
+        batch_size: full windows that a process has room for at once.
         valid_fraction: share of the clips that is held out.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in the training process, which for
             memory-mapped codes is the fastest up to many thousand windows a second.
+        pattern: name of the codebook pattern, which says what steps a window takes.
+
+    Attributes:
+        mix: the stores; a single one is a mix too.
+        splits: what of each store is trained on, held out and neither.
     """
 
     def __init__(
         self,
-        store: TokenStore,
+        store: TokenStore | Mix,
         context_frames: int,
         batch_size: int = 16,
         valid_fraction: float = 0.05,
         seed: int = 0,
         num_workers: int = 0,
+        pattern: str = "delay",
     ) -> None:
         super().__init__()
         check_data_settings(batch_size, valid_fraction)
-        self.store = store
-        self.valid_fraction = valid_fraction
+        self.mix = store if isinstance(store, Mix) else Mix([store])
+        self.context_frames = context_frames
         self.batch_size = batch_size
+        self.valid_fraction = valid_fraction
+        self.seed = seed
         self.num_workers = num_workers
-        self.train_spans, self.valid_spans = split_clips(store, valid_fraction)
-        self.train_windows = TrainingWindows(store, self.train_spans, context_frames, seed)
-        # Without held-out clips there is no validation.
-        self.valid_windows = (
-            ValidationWindows(store, self.valid_spans, context_frames)
-            if len(self.valid_spans)
-            else None
-        )
+        layout = make_pattern(pattern, self.mix.num_codebooks)
+
+        @lru_cache
+        def steps(frames: int) -> int:
+            """The model's steps for a window of so many frames."""
+            padded = context_frames if layout.fixed_length else frames
+            return num_steps(layout.positions(padded))
+
+        self.steps = steps
+        self.splits = [split_clips(store, valid_fraction) for store in self.mix.stores]
+        self._batches: tuple[int, TrainingBatches] | None = None
+
+    @property
+    def valid_frames(self) -> int:
+        """Held-out frames of all stores; without any there is no validation."""
+        return sum(int(split.valid["frames"].sum()) for split in self.splits)
+
+    def training_batches(self, parts: int = 1) -> TrainingBatches:
+        """The batches of steps that are divided into so many parts. The last ones are kept."""
+        if self._batches is None or self._batches[0] != parts:
+            batches = TrainingBatches(
+                [split.train for split in self.splits],
+                self.context_frames,
+                self.batch_size * parts,
+                self.steps,
+                self.seed,
+                self.mix.shares,
+            )
+            self._batches = parts, batches
+        return self._batches[1]
 
     def train_dataloader(self) -> StepLoader:
-        assert self.trainer is not None
-        accumulate = self.trainer.accumulate_grad_batches
+        trainer = self.trainer
+        assert trainer is not None
+        accumulate = trainer.accumulate_grad_batches
+        parts = trainer.world_size * accumulate
+        steps = self.training_batches(parts)
+
+        def batch(n: int) -> NDArray[Any]:
+            step, turn = divmod(n, accumulate)
+            # Every parts-th of a batch sorted by length: all parts have the same work.
+            return steps[step][turn * trainer.world_size + trainer.global_rank :: parts]
+
         # Overfitting goes through its few batches from the first one on, again and again.
-        overfits: bool = self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        overfits: bool = trainer.overfit_batches > 0  # type: ignore[attr-defined]
         sampler = StepSampler(
-            self.batch_size,
-            rank=self.trainer.global_rank,
-            world_size=self.trainer.world_size,
-            start_batch=0 if overfits else self.trainer.global_step * accumulate,
-            num_batches=self.trainer.max_steps * accumulate,
+            batch,
+            start_batch=0 if overfits else trainer.global_step * accumulate,
+            num_batches=trainer.max_steps * accumulate,
         )
-        return self._loader(self.train_windows, sampler)
+        return self._loader(sampler)
 
     def val_dataloader(self) -> StepLoader | list[Any]:
         assert self.trainer is not None
-        if self.valid_windows is None:
+        if not self.valid_frames:
             return []
-        rank, world_size = self.trainer.global_rank, self.trainer.world_size
-        if len(self.valid_windows) < world_size:
+        frames = np.concatenate([split.valid["frames"] for split in self.splits])
+        windows = int((-(-frames // self.context_frames)).sum())
+        if windows < self.trainer.world_size:
             raise ValueError(
-                f"{len(self.valid_windows)} held-out windows are too few for {world_size} "
-                f"processes; raise data.valid_fraction={self.valid_fraction}, shorten context, "
-                f"or take fewer trainer.devices"
+                f"{windows} held-out windows are too few for {self.trainer.world_size} processes; "
+                f"raise data.valid_fraction={self.valid_fraction}, shorten context, or take fewer "
+                "trainer.devices"
             )
-        mine = list(range(rank, len(self.valid_windows), world_size))
-        batches = [mine[i : i + self.batch_size] for i in range(0, len(mine), self.batch_size)]
-        return self._loader(self.valid_windows, batches)
+        batches = validation_batches(
+            [split.valid for split in self.splits],
+            self.context_frames,
+            self.batch_size,
+            self.steps,
+            self.trainer.global_rank,
+            self.trainer.world_size,
+        )
+        return self._loader(batches)
 
-    def _loader(self, windows: Any, batches: Sized) -> StepLoader:
+    def _loader(self, batches: Sampler[Any] | Sequence[Any]) -> StepLoader:
         return StepLoader(
-            windows,
-            batch_sampler=batches,  # type: ignore[arg-type]
-            collate_fn=collate,
+            WindowReader(self.mix.stores, self.batch_size, self.context_frames),
+            batch_size=None,
+            sampler=batches,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             worker_init_fn=ignore_interrupts,

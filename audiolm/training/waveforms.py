@@ -24,7 +24,8 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from audiolm.audio import AudioError, find_audio_files, replacing, stream_audio
-from audiolm.tokens import StepSampler, hash64, split_by_hash
+from audiolm.tokens import hash64, split_by_hash
+from audiolm.tokens.batches import StepSampler
 from audiolm.training.interrupt import ignore_interrupts
 from audiolm.training.token_data import StepLoader
 
@@ -332,8 +333,9 @@ class WaveformData(pl.LightningDataModule):
 
     def train_dataloader(self) -> StepLoader:
         assert self.trainer is not None
+        size = self.batch_size
         sampler = StepSampler(
-            self.batch_size,
+            lambda n: list(range(n * size, (n + 1) * size)),
             start_batch=self.trainer.global_step,
             num_batches=self.trainer.max_steps,
         )

@@ -82,7 +82,6 @@ def test_precision_outside_changes_nothing(make_tiny_codec) -> None:
     try:
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(codec.encode(x), codes)
-            assert torch.equal(torch.cat(list(codec.encode_stream(iter(x))), 1), codes[0])
             again = codec.decode(codes)
             assert again.dtype == torch.float32 and torch.equal(again, sound)
         assert torch.get_float32_matmul_precision() == "medium"
@@ -96,8 +95,6 @@ def test_results_can_take_part_in_training(make_tiny_codec) -> None:
     torch.nn.Embedding(32, 2)(codes).sum().backward()
     sound = codec.decode(codes)
     (torch.ones((), requires_grad=True) * sound).sum().backward()
-    streamed = next(iter(codec.encode_stream(iter(noise(1, 1, 100)))))
-    torch.nn.Embedding(32, 2)(streamed).sum().backward()
 
 
 def test_a_sound_does_not_depend_on_its_batch(make_tiny_codec) -> None:
@@ -161,15 +158,6 @@ def test_a_stereo_codec_asks_for_two_channels(make_tiny_codec) -> None:
     assert codec.decode(codec.encode(noise(1, 2, 50))).shape == (1, 2, 60)
     with pytest.raises(ValueError, match="give it 2 channels"):
         codec.encode(noise(1, 1, 50))
-
-
-def test_the_stream_refuses_bad_blocks_and_nothing(make_tiny_codec) -> None:
-    codec = make_tiny_codec()
-    with pytest.raises(ValueError, match="NaN"):
-        list(codec.encode_stream(iter([torch.zeros(1, 30), torch.full((1, 3), float("nan"))])))
-    for nothing in ([], [torch.zeros(1, 0)]):
-        with pytest.raises(ValueError, match="0 samples"):
-            list(codec.encode_stream(iter(nothing)))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.codec import check_settings
 from audiolm.generation import stream
 from audiolm.model import AudioLM
+from audiolm.tokens import Rules, folder_clips
 from audiolm.training import SampleCallback
 from audiolm.training.codec import ADVERSARIAL, LOSSES, QUANTIZATION
 from audiolm.training.optimisation import make_optimizer
@@ -57,7 +58,27 @@ def test_train_codec_composes_with_every_choice(choice: str) -> None:
     reconstructions = inspect.signature(ReconstructionCallback).parameters
     assert set(cfg.callbacks.reconstructions) <= set(reconstructions)
     data = set(inspect.signature(WaveformData).parameters)
-    assert set(cfg.data) - {"path", "store", "num_melodies"} <= data
+    of_the_source = {"source", *inspect.signature(folder_clips).parameters}
+    of_the_store = {"path", "store", "group", "num_melodies"}
+    assert set(cfg.data) - of_the_source - of_the_store <= data
+
+
+@pytest.mark.parametrize("choice", [c for c in CHOICES if c.startswith("data=")])
+def test_a_sources_keys_are_arguments_of_what_it_calls(choice: str) -> None:
+    cfg = compose("prepare", choice, "++data.path=x", "++data.root=x", "++data.name=x")
+    if cfg.data.source is None:
+        return
+    source = OmegaConf.to_container(cfg.data.source, resolve=True)
+    assert isinstance(source, dict)
+    known = set(inspect.signature(hydra.utils.get_object(source.pop("_target_"))).parameters)
+    assert set(source) <= known
+
+
+def test_rules_and_their_config_are_the_same() -> None:
+    rules = OmegaConf.to_container(compose("prepare").rules)
+    assert isinstance(rules, dict)
+    assert Rules.from_config(rules) == Rules()
+    assert set(rules) == {"max_dropped", *Rules.names()}
 
 
 @pytest.mark.parametrize("name", [file.stem for file in sorted(CONFIGS.glob("*.yaml"))])

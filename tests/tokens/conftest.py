@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,34 @@ import soundfile
 import torch
 from torch import Tensor
 
-from audiolm.tokens import TokenStore
-from audiolm.tokens.shards import ShardWriter, hash64, scan_shards, source_key
-from audiolm.tokens.sources import SPLIT_NAMES
+from audiolm.codec import Margins
+from audiolm.tokens import PrepareSummary, TokenStore, folder_clips, prepare_store
+from audiolm.tokens.check import check_clips
+from audiolm.tokens.check_report import CheckReport
+from audiolm.tokens.rules import Rule, Rules
+from audiolm.tokens.shards import CLIPS, ShardWriter, hash64, scan_shards
+from audiolm.tokens.sources import SPLIT_NAMES, Clip, LeftOut
 from audiolm.tokens.store import INDEX, begin_store, commit_index
+
+ANYTHING = Rules(
+    max_dropped=1.0,
+    silent=Rule("off", -70.0),
+    too_short=Rule("off", 0.1),
+    duplicate=Rule("report"),
+)
+"""Leaves out nothing that can be decoded."""
 
 
 class FakeCodec:
-    """Codes that depend on every sample of their frame, by numpy alone (safe after a fork)."""
+    """Codes by numpy alone (safe after a fork).
+
+    A code depends on every sample of its frame and of the ones beside it, and on where in a group
+    of 4 frames it is, so that a recording that is cut wrong has other codes.
+    """
 
     sample_rate, channels, hop_length = 8000, 1, 80
+    device = torch.device("cpu")
+    margins = Margins(grid=4, left=1, right=1)
 
     def __init__(self, fingerprint: str = "fake", num_codebooks: int = 2, size: int = 300) -> None:
         self.fingerprint = fingerprint
@@ -45,28 +64,15 @@ class FakeCodec:
         self.encoded += [clip.shape[1] for clip in waveforms]
         return [self._codes(clip) for clip in waveforms]
 
-    def encode_stream(self, blocks: Iterable[Tensor]) -> Iterator[Tensor]:
-        self.before_batch()
-        rest = torch.zeros(1, 0)
-        total = 0
-        for block in blocks:
-            total += block.shape[1]
-            rest = torch.from_numpy(np.concatenate([rest.numpy(), block.numpy()], axis=1))
-            whole = rest.shape[1] // self.hop_length * self.hop_length
-            if whole:
-                yield self._codes(rest[:, :whole])
-            rest = rest[:, whole:]
-        self.encoded.append(total)
-        if rest.shape[1]:
-            yield self._codes(rest)
-
     def decode(self, codes: Tensor, num_samples: int | None = None) -> Tensor:
         raise NotImplementedError
 
     def _codes(self, clip: Tensor) -> Tensor:
         samples = np.round(clip[0].numpy().astype(np.float64) * 32768).astype(np.int64)
         samples = np.pad(samples, (0, -len(samples) % self.hop_length))
-        frames = samples.reshape(-1, self.hop_length) @ np.arange(1, self.hop_length + 1)
+        own = samples.reshape(-1, self.hop_length) @ np.arange(1, self.hop_length + 1)
+        beside = np.pad(own, 1)
+        frames = own + 3 * beside[:-2] + 5 * beside[2:] + 7 * (np.arange(len(own)) % 4)
         books = np.arange(1, self.num_codebooks + 1)[:, None]
         return torch.from_numpy(frames[None] * books % self.codebook_size)
 
@@ -79,6 +85,44 @@ def codec() -> FakeCodec:
 @pytest.fixture
 def make_codec() -> type[FakeCodec]:
     return FakeCodec
+
+
+def check(clips: Iterable[Clip | LeftOut], cache: Path, rules: Rules = ANYTHING) -> CheckReport:
+    return check_clips(clips, cache, rules, num_workers=0, show_progress=False)
+
+
+def prepare_folder(folder: Path, codec: Any, store: Path, **changes: Any) -> PrepareSummary:
+    """Check and encode a folder, in batches and sections of a second, each a shard."""
+    settings = {"batch_seconds": 2.0, "section_seconds": 1.0, "shard_seconds": 0.0}
+    report = check(folder_clips(folder), folder.parent / "checked")
+    return prepare_store(report, codec, store, show_progress=False, **settings | changes)
+
+
+def store_contents(path: Path) -> list[Any]:
+    """Everything a store says of its clips, in its order, but for how they lie in shards."""
+    store = TokenStore(path)
+    header = json.loads((path / "store.json").read_text())
+    records = (path / header["records"]["name"]).read_bytes()
+    codes = [store.codes(i).tolist() for i in range(len(store))]
+    names = ("id_hash", "split_hash", "split", "frames", "record")
+    columns = [store.index[name].tolist() for name in names]
+    return [records, codes, columns, store.total_frames, store.hours]
+
+
+@pytest.fixture
+def check_clips_here(tmp_path: Path) -> Callable[..., CheckReport]:
+    """check_clips_here(clips): a report that leaves out nothing that can be decoded."""
+    return lambda clips: check(clips, tmp_path / "checked")
+
+
+@pytest.fixture
+def prepare() -> Callable[..., PrepareSummary]:
+    return prepare_folder
+
+
+@pytest.fixture
+def contents() -> Callable[[Path], list[Any]]:
+    return store_contents
 
 
 def write_tone(path: Path, num_samples: int, seed: int = 0) -> None:
@@ -106,12 +150,16 @@ def recordings(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[..., TokenStore]:
-    """A store of given codes: make_store({id: codes (K, T)}, splits={id: name}, shards=2)."""
+    """A store of given codes: make_store({id: codes (K, T)}, splits={id: name}, num_shards=2).
+
+    groups: {id: what the clip is held out with}; a clip that is not there goes by its id.
+    """
     made = 0
 
     def make(
         clips: dict[str, np.ndarray],
         splits: dict[str, str] | None = None,
+        groups: dict[str, str] | None = None,
         size: int = 300,
         num_shards: int = 1,
         frame_rate: float = 100.0,
@@ -122,20 +170,20 @@ def make_store(tmp_path: Path) -> Callable[..., TokenStore]:
         made += 1
         num_codebooks = next(iter(clips.values())).shape[0]
         begin_store(folder, {"fingerprint": "made"}, num_codebooks, size, frame_rate)
-        writer = ShardWriter(folder, num_codebooks, size, max_seconds=1e9)
+        writer = ShardWriter(folder, CLIPS, num_codebooks, size, max_seconds=1e9)
         ids = sorted(clips)
         for number in range(num_shards):
             for clip_id in ids[number::num_shards]:
-                facts = {"id": clip_id, "size": 1, "mtime_ns": 1, "duration": 1.0}
-                writer.add([(facts, clips[clip_id])])
+                writer.add([(hash64(clip_id), clips[clip_id])])
             writer.close()
         encoded = scan_shards(folder, num_codebooks, size)
-        keys = np.array([source_key(clip_id, 1, 1) for clip_id in ids], np.uint64)
+        keys = np.array([hash64(clip_id) for clip_id in ids], np.uint64)
         found = encoded.rows[encoded.find(keys)]
         index = np.zeros(len(ids), INDEX)
         for name in ("shard", "offset", "frames"):
             index[name] = found[name]
         index["id_hash"] = [hash64(clip_id) for clip_id in ids]
+        index["split_hash"] = [hash64((groups or {}).get(clip_id, clip_id)) for clip_id in ids]
         names = [(splits or {}).get(clip_id) for clip_id in ids]
         index["split"] = [0 if name is None else 1 + SPLIT_NAMES.index(name) for name in names]
         commit_index(folder, encoded.names, index, ({"id": clip_id} for clip_id in ids))

@@ -15,7 +15,7 @@ def ids(store, spans) -> set[str]:
 
 def test_parts_share_nothing_and_miss_nothing(make_store, random_clips):
     store = make_store(random_clips(range(1, 401)))
-    train, valid = split_clips(store, 0.2)
+    train, valid, _ = split_clips(store, 0.2)
     assert sorted([*train["clip"], *valid["clip"]]) == list(range(400))
     assert 50 < len(valid) < 110
     for spans in (train, valid):
@@ -34,7 +34,7 @@ def test_a_clip_keeps_its_place_when_files_are_added(make_store, random_clips):
     some = {name: clips[name] for name in list(clips)[::3]}
     few, many = make_store(some), make_store(clips)
     for fraction in (0.05, 0.5):
-        (train, valid), (more_train, more_valid) = (
+        (train, valid, _), (more_train, more_valid, _) = (
             split_clips(few, fraction),
             split_clips(many, fraction),
         )
@@ -55,11 +55,11 @@ def test_named_splits_go_before_the_hash(make_store, random_clips):
     splits = dict.fromkeys(names[:30], "valid") | dict.fromkeys(names[30:60], "train")
     splits |= dict.fromkeys(names[60:65], "test")
     store = make_store(clips, splits)
-    train, valid = (ids(store, spans) for spans in split_clips(store, 0.5))
+    train, valid, test = (ids(store, spans) for spans in split_clips(store, 0.5))
     assert set(names[:30]) < valid and set(names[30:60]) < train
-    assert not set(names[60:65]) & (train | valid)
-    assert train | valid == set(names) - set(names[60:65])
-    train, valid = (ids(store, spans) for spans in split_clips(store, 0.0))
+    assert test == set(names[60:65])
+    assert train | valid == set(names) - test and not train & valid
+    train, valid, _ = (ids(store, spans) for spans in split_clips(store, 0.0))
     assert valid == set(names[:30])
 
 
@@ -69,9 +69,9 @@ def test_small_collections_always_hold_something_out_and_train_on_something(
     for count in (2, 3, 5):
         store = make_store(random_clips([4] * count))
         hashes = store.index["id_hash"]
-        train, valid = split_clips(store, 1e-9)
+        train, valid, _ = split_clips(store, 1e-9)
         assert valid["clip"].tolist() == [int(np.argmin(hashes))] and len(train) == count - 1
-        train, valid = split_clips(store, 1 - 1e-9)
+        train, valid, _ = split_clips(store, 1 - 1e-9)
         assert train["clip"].tolist() == [int(np.argmax(hashes))] and len(valid) == count - 1
         assert len(split_clips(store, 0.0)[1]) == 0
 
@@ -80,7 +80,7 @@ def test_small_collections_always_hold_something_out_and_train_on_something(
     ("frames", "fraction", "held_out"), [(100, 0.1, 10), (2, 0.01, 1), (2, 0.99, 1), (10, 0.97, 9)]
 )
 def test_of_a_single_clip_the_end_is_held_out(make_store, random_clips, frames, fraction, held_out):
-    train, valid = split_clips(make_store(random_clips([frames])), fraction)
+    train, valid, _ = split_clips(make_store(random_clips([frames])), fraction)
     assert train.tolist() == [(0, 0, frames - held_out)]
     assert valid.tolist() == [(0, frames - held_out, held_out)]
 
@@ -105,7 +105,76 @@ def test_what_cannot_be_split(make_store, random_clips):
         with pytest.raises(ValueError, match=why):
             split_clips(make_store(clips, dict.fromkeys(clips, name)), 0.1)
     everything = split_clips(make_store(clips, dict.fromkeys(clips, "train")), 0.0)
-    assert [len(part) for part in everything] == [2, 0]
+    assert [len(part) for part in everything] == [2, 0, 0]
+
+
+def grouped(names, groups):
+    """Clips dealt out to groups in turn."""
+    return {name: f"group {i % groups}" for i, name in enumerate(names)}
+
+
+def test_a_group_is_in_one_part_and_stays_there(make_store, random_clips):
+    clips = random_clips([2] * 400)
+    groups = grouped(clips, 60)
+    many = make_store(clips, groups=groups)
+    few = make_store({name: clips[name] for name in list(clips)[:70]}, groups=groups)
+    for fraction in (0.05, 0.3, 0.8):
+        split = split_clips(many, fraction)
+        hashes = [set(many.index["split_hash"][part["clip"]]) for part in split]
+        assert not hashes[0] & hashes[1] and len(hashes[0] | hashes[1]) == 60
+        # Clips that were there before stay: neither more of a group nor more groups move them.
+        for before, after in zip(split_clips(few, fraction), split, strict=True):
+            assert ids(few, before) <= ids(many, after)
+
+
+def test_the_parts_of_groups_are_the_same_everywhere(make_store, random_clips):
+    clips = random_clips([2] * 40)
+    store = make_store(clips, groups=grouped(clips, 10))
+    assert sorted({int(c) % 10 for c in split_clips(store, 0.2).valid["clip"]}) == [0, 5, 7]
+
+
+def test_in_small_collections_whole_groups_move(make_store, random_clips):
+    clips = random_clips([4] * 6)
+    store = make_store(clips, groups=grouped(clips, 3))
+    hashes = store.index["split_hash"]
+    train, valid, _ = split_clips(store, 1e-9)
+    assert set(hashes[valid["clip"]]) == {hashes.min()} and len(valid) == 2 and len(train) == 4
+    train, valid, _ = split_clips(store, 1 - 1e-9)
+    assert set(hashes[train["clip"]]) == {hashes.max()} and len(train) == 2 and len(valid) == 4
+
+
+def test_a_single_group_cannot_be_split(make_store, random_clips):
+    clips = random_clips([4] * 3)
+    alike = make_store(clips, groups=grouped(clips, 1))
+    for fraction in (1e-9, 0.5, 1 - 1e-9):
+        with pytest.raises(ValueError, match="its 3 clips are of one group"):
+            split_clips(alike, fraction)
+    assert [len(part) for part in split_clips(alike, 0.0)] == [3, 0, 0]
+    # Beside another one that is named, it is a part.
+    named = make_store(clips, {"000000.wav": "train"}, {"000001.wav": "a", "000002.wav": "a"})
+    for fraction in (1e-9, 0.5, 1 - 1e-9):
+        assert split_clips(named, fraction).valid["clip"].tolist() == [1, 2]
+
+
+def test_the_rest_of_a_group_follows_the_clip_that_is_named(make_store, random_clips):
+    clips = random_clips([2] * 200)
+    groups = grouped(clips, 20)
+    splits = {"000003.wav": "test", "000044.wav": "valid", "000165.wav": "train"}
+    store = make_store(clips, splits, groups)
+    split = split_clips(store, 0.3)
+    for part, group in zip(split, (5, 4, 3), strict=True):
+        assert set(range(group, 200, 20)) <= set(part["clip"].tolist())
+    assert len(split.test) == 10
+    assert sum(map(len, split)) == 200
+
+
+def test_a_group_named_for_two_splits_is_refused(make_store, random_clips):
+    clips = random_clips([2] * 6)
+    splits = {"000000.wav": "train", "000003.wav": "valid"}
+    store = make_store(clips, splits, grouped(clips, 3))
+    with pytest.raises(ValueError, match=r"000000.wav is named train and 000003.wav valid"):
+        split_clips(store, 0.1)
+    split_clips(make_store(clips, splits), 0.1)
 
 
 def test_cut_spans():

@@ -7,7 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from audiolm.tokens import count_codes, cut_spans, unigram_cross_entropy, unigram_entropy
+from audiolm.tokens import (
+    count_codes,
+    cut_spans,
+    mix_counts,
+    unigram_cross_entropy,
+    unigram_entropy,
+)
 from audiolm.tokens.splits import spans_of
 
 
@@ -62,3 +68,10 @@ def test_pieces_do_not_change_the_count(make_store, random_clips):
     spans = spans_of([0, 1], 0, store.frames)
     whole, cut = count_codes(store, spans), count_codes(store, cut_spans(spans, 7))
     assert np.array_equal(whole.counts, cut.counts)
+
+
+def test_mixed_counts():
+    one, two = np.array([[6, 2], [0, 8]]), np.array([[0, 2], [1, 1]])
+    assert np.array_equal(mix_counts([one], [1.0]), one)  # exactly
+    mixed = mix_counts([one, two], [0.3, 0.7])
+    assert mixed == pytest.approx(np.array([[2.25, 7.75], [3.5, 6.5]]))

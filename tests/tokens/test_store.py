@@ -12,7 +12,7 @@ import pytest
 
 from audiolm.tokens import TokenStore, check_codec
 from audiolm.tokens import store as store_module
-from audiolm.tokens.shards import ShardWriter, code_dtype, scan_shards
+from audiolm.tokens.shards import CLIPS, ShardWriter, code_dtype, scan_shards, write_shard
 from audiolm.tokens.store import INDEX, begin_store, commit_index
 
 
@@ -45,7 +45,7 @@ def test_reading_outside_is_refused(make_store, random_clips):
 
 
 def test_codes_that_are_not_the_codecs_are_refused(tmp_path):
-    writer = ShardWriter(tmp_path, 2, 300, max_seconds=0)
+    writer = ShardWriter(tmp_path, CLIPS, 2, 300, max_seconds=0)
     for codes, why in (
         (np.full((2, 4), 300), "0 .. 299"),
         (np.full((2, 4), -1), "0 .. 299"),
@@ -53,7 +53,7 @@ def test_codes_that_are_not_the_codecs_are_refused(tmp_path):
         (np.zeros((2, 0), int), "shape"),
     ):
         with pytest.raises(ValueError, match=why):
-            writer.add([({"id": "a"}, codes)])
+            writer.add([(1, codes)])
     writer.close()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match=r"2\*\*32"):
@@ -70,14 +70,14 @@ def test_a_copy_in_another_process_maps_the_files_itself(make_store, random_clip
     assert np.array_equal(copy.codes(1), clips["000001.wav"]) and copy.record(1) == store.record(1)
 
 
-def test_few_shards_are_mapped_at_a_time(make_store, random_clips, monkeypatch):
+def test_few_shards_are_open_at_a_time(make_store, random_clips, monkeypatch):
     monkeypatch.setattr(store_module, "_MAX_OPEN_SHARDS", 2)
     clips = random_clips([3] * 12)
     store = make_store(clips, num_shards=6)
     for _ in range(2):
         for i, codes in enumerate(clips.values()):
             assert np.array_equal(store.codes(i), codes)
-            assert len(store._codes) <= 2
+            assert len(store._open) <= 2
 
 
 def test_the_index_of_a_million_clips_is_enough_to_open_a_store(tmp_path):
@@ -124,7 +124,7 @@ def test_what_is_no_store_says_so(tmp_path, make_store, random_clips):
     for text, why in (
         ("{", "not valid JSON"),
         ("[]", "does not describe"),
-        ('{"format": "audiolm tokens", "version": 2}', "version 2, this program reads 1"),
+        ('{"format": "audiolm tokens", "version": 1}', "version 1, this program reads 2"),
     ):
         (folder / "store.json").write_text(text)
         with pytest.raises(ValueError, match=why) as error:
@@ -187,3 +187,25 @@ def test_check_codec(make_store, random_clips):
     for other in ({"fingerprint": "else"}, {"fingerprint": "made", "num_codebooks": 4}):
         with pytest.raises(ValueError, match=r"made with 2 codebooks, .*(else|made with 4)"):
             check_codec(store, {"num_codebooks": 2, **other})
+
+
+def test_a_shard_of_pieces_is_the_shard_of_the_whole(tmp_path):
+    """Sections are joined so, without a copy in memory."""
+    rows = np.arange(40, dtype=np.uint16).reshape(20, 2)
+    write_shard(tmp_path, CLIPS, [(5, [rows[:3], rows[3:3], rows[3:9]]), (2**64 - 1, [rows[9:]])])
+    found = scan_shards(tmp_path, 2, 300)
+    places = found.find(np.array([5, 6, 2**64 - 1], np.uint64))
+    assert places.tolist() == [0, -1, 1]
+    assert np.array_equal(found.codes(0), rows[:9]) and np.array_equal(found.codes(1), rows[9:])
+    assert found.rows["offset"].tolist() == [0, 9]
+
+
+def test_a_shard_is_closed_when_it_is_large(tmp_path):
+    writer = ShardWriter(tmp_path, CLIPS, 2, 300, max_seconds=1e9, max_bytes=100)
+    for key in range(5):
+        writer.add([(key, np.zeros((2, 15), int))])  # 60 bytes
+        writer.close_if_due()
+        assert len(list(tmp_path.glob("*.npy"))) == (key + 1) // 2
+    writer.close()
+    writer.close()
+    assert len(list(tmp_path.glob("*.npy"))) == 3

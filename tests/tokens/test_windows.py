@@ -1,4 +1,4 @@
-"""What training and validation are served, and in which order."""
+"""What training windows are drawn, and what is read for them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
-from audiolm.tokens import (
-    StepSampler,
-    TrainingWindows,
-    ValidationWindows,
-    collate,
-    split_clips,
-)
+from audiolm.tokens import WINDOW, TrainingWindows, WindowReader
 from audiolm.tokens.splits import spans_of
 
 
-def all_spans(store):
-    return spans_of(np.arange(len(store)), 0, store.frames)
+def spans(lengths):
+    return spans_of(np.arange(len(lengths)), 0, lengths)
 
 
 def numbered(lengths):
@@ -33,149 +26,71 @@ def numbered(lengths):
 
 
 @pytest.mark.parametrize("lengths", [[1], [7], [8], [9], [1, 7, 8, 9, 16, 17, 250]])
-def test_crops_are_what_the_store_holds_and_padding_is_zero(make_store, lengths):
-    store = make_store(numbered(lengths))
-    windows = TrainingWindows(store, all_spans(store), 8, seed=1)
+def test_crops_lie_in_their_clips(lengths):
+    windows = TrainingWindows(spans(lengths), 8, seed=1)
     assert len(windows) == sum(-(-n // 8) for n in lengths)
-    for g in range(3 * len(windows)):
-        codes, length = windows[g]
-        assert codes.shape == (2, 8) and codes.dtype == torch.int64
-        clip, start = int(codes[0, 0]), int(codes[1, 0])
-        assert length == min(8, lengths[clip])
-        assert codes[0, :length].tolist() == [clip] * length
-        assert codes[1, :length].tolist() == list(range(start, start + length))
-        assert start + length <= lengths[clip]
-        assert (codes[:, length:] == 0).all()
+    for clip, start, frames in windows.take(0, 3 * len(windows)).tolist():
+        assert frames == min(8, lengths[clip])
+        assert 0 <= start <= start + frames <= lengths[clip]
 
 
-def test_each_pass_takes_every_slot_once(make_store):
+def test_each_pass_takes_every_slot_once():
     lengths = [1, 7, 8, 9, 16, 17, 50]
-    store = make_store(numbered(lengths))
-    windows = TrainingWindows(store, all_spans(store), 8, seed=3)
-    orders = []
-    for epoch in range(3):
-        clips = [int(windows[epoch * len(windows) + i].codes[0, 0]) for i in range(len(windows))]
+    windows = TrainingWindows(spans(lengths), 8, seed=3)
+    passes = windows.take(0, 3 * len(windows))["clip"].reshape(3, -1).tolist()
+    for clips in passes:
         assert Counter(clips) == {i: -(-n // 8) for i, n in enumerate(lengths)}
-        orders.append(tuple(clips))
-    assert len(set(orders)) == 3
+    assert len(set(map(tuple, passes))) == 3
 
 
-def test_starts_are_uniform_to_both_ends(make_store):
-    store = make_store(numbered([12]))
-    windows = TrainingWindows(store, all_spans(store), 8, seed=5)
-    starts = Counter(int(windows[g].codes[1, 0]) for g in range(5000))
+def test_starts_are_uniform_to_both_ends():
+    starts = Counter(TrainingWindows(spans([12]), 8, seed=5).take(0, 5000)["start"].tolist())
     assert set(starts) == set(range(5))
     assert all(abs(count - 1000) < 130 for count in starts.values())
 
 
-def test_crops_stay_in_their_span(make_store):
-    store = make_store(numbered([40]))
-    windows = TrainingWindows(store, spans_of([0], [10], [13]), 8, seed=0)
-    starts = {int(windows[g].codes[1, 0]) for g in range(300)}
-    assert starts == set(range(10, 16))
+def test_crops_stay_in_their_span():
+    windows = TrainingWindows(spans_of([4], [10], [13]), 8, seed=0).take(0, 300)
+    assert set(windows["start"].tolist()) == set(range(10, 16))
+    assert set(windows["clip"].tolist()) == {4}
 
 
-def test_an_item_is_a_function_of_seed_and_number(make_store, random_clips):
-    store = make_store(random_clips([5, 30, 100, 64]))
-    spans = all_spans(store)
-    forward = [TrainingWindows(store, spans, 16, seed=7)[g].codes for g in range(60)]
-    windows = TrainingWindows(store, spans, 16, seed=7)
-    for g in np.random.default_rng(0).permutation(60).tolist():
-        assert torch.equal(windows[g].codes, forward[g])
-    other = TrainingWindows(store, spans, 16, seed=8)
-    assert not all(torch.equal(other[g].codes, forward[g]) for g in range(60))
-    copy = pickle.loads(pickle.dumps(windows))
-    assert torch.equal(copy[41].codes, forward[41])
-    assert windows[2**40].length > 0  # far on, without the passes before
+def test_windows_of_some_lengths_only():
+    lengths = [3, 20, 5, 8, 7, 4, 9]
+    for shortest, longest, clips in ((1, 4, [0, 5]), (5, 7, [2, 4]), (6, 8, [1, 3, 4, 6])):
+        windows = TrainingWindows(spans(lengths), 8, 0, shortest, longest)
+        assert sorted(set(windows.take(0, len(windows))["clip"].tolist())) == clips
+        assert len(windows) == sum(-(-lengths[i] // 8) for i in clips)
+    assert len(TrainingWindows(spans([3, 20]), 8, 0, 4, 7)) == 0
 
 
-def test_the_order_is_the_same_everywhere(make_store):
+def test_a_window_is_a_function_of_seed_stream_and_number():
+    made = lambda *others: TrainingWindows(spans([5, 30, 100, 64]), 16, *others)  # noqa: E731
+    whole = made(7).take(0, 60)
+    for first in np.random.default_rng(0).permutation(55).tolist():
+        assert np.array_equal(made(7).take(first, 5), whole[first : first + 5])
+    for other in (made(8), made(7, 1, None, 1)):
+        assert not np.array_equal(other.take(0, 60), whole)
+    assert len(made(7).take(2**40, 3)) == 3  # far on, without the passes before
+
+
+def test_the_order_is_the_same_everywhere():
     """A change would break every run that is to be resumed."""
-    store = make_store(numbered([12, 5, 30]))
-    windows = TrainingWindows(store, all_spans(store), 8, seed=11)
-    first = [(int(windows[g].codes[0, 0]), int(windows[g].codes[1, 0])) for g in range(8)]
-    assert first == [(2, 10), (0, 4), (2, 13), (2, 6), (1, 0), (2, 16), (0, 4), (0, 1)]
+    windows = TrainingWindows(spans([12, 5, 30]), 8, seed=11).take(0, 8)
+    assert windows["clip"].tolist() == [2, 0, 2, 2, 1, 2, 0, 0]
+    assert windows["start"].tolist() == [10, 1, 19, 2, 0, 6, 3, 3]
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_workers_change_nothing(make_store, random_clips, num_workers):
-    store = make_store(random_clips([5, 30, 100, 64]), num_shards=2)
-    windows = TrainingWindows(store, all_spans(store), 16, seed=7)
-    loader = DataLoader(
-        windows,
-        batch_sampler=StepSampler(3, num_batches=9),
-        collate_fn=collate,
-        num_workers=num_workers,
-    )
-    batches = list(loader)
-    assert len(batches) == len(loader) == 9
-    for n, batch in enumerate(batches):
-        alone = collate([windows[n * 3 + j] for j in range(3)])
-        assert torch.equal(batch["codes"], alone["codes"])
-        assert torch.equal(batch["lengths"], alone["lengths"])
-        assert batch["codes"].shape == (3, 2, 16) and batch["lengths"].dtype == torch.int64
-
-
-def test_a_global_batch_does_not_depend_on_how_it_is_divided():
-    def items(n: int, world_size: int) -> list[int]:
-        samplers = [
-            StepSampler(12 // world_size, rank, world_size, num_batches=5)
-            for rank in range(world_size)
-        ]
-        return [item for sampler in samplers for item in list(sampler)[n]]
-
-    for n in range(5):
-        assert items(n, 1) == items(n, 2) == items(n, 4) == list(range(12 * n, 12 * n + 12))
-
-
-def test_going_on_is_a_matter_of_the_start():
-    whole = list(StepSampler(4, 1, 3, num_batches=10))
-    for start in range(11):
-        sampler = StepSampler(4, 1, 3, start_batch=start, num_batches=10)
-        assert list(sampler) == whole[start:] and len(sampler) == 10
-    assert whole[2] == [28, 29, 30, 31]
-
-
-def test_validation_takes_every_code_once(make_store):
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        lengths = rng.integers(1, 40, rng.integers(1, 12))
-        window = int(rng.integers(1, 20))
-        store = make_store(numbered(lengths))
-        spans = all_spans(store)
-        windows = ValidationWindows(store, spans, window)
-        seen = [
-            (int(codes[0, t]), int(codes[1, t])) for codes, length in windows for t in range(length)
-        ]
-        assert seen == [(i, t) for i, frames in enumerate(lengths) for t in range(frames)]
-        for codes, length in windows:
-            assert codes.shape == (2, window) and (codes[:, length:] == 0).all()
-
-
-def test_validation_of_a_part_of_a_clip(make_store):
-    store = make_store(numbered([100]))
-    _, valid = split_clips(store, 0.2)
-    windows = ValidationWindows(store, valid, 8)
-    assert [length for _, length in windows] == [8, 8, 4]
-    assert int(windows[2].codes[1, 3]) == 99
-
-
-def test_wrong_numbers(make_store):
-    store = make_store(numbered([4]))
-    spans = all_spans(store)
-    for make in (
-        lambda: TrainingWindows(store, spans, 0, 0),
-        lambda: TrainingWindows(store, spans[:0], 8, 0),
-        lambda: TrainingWindows(store, spans, 8, -1),
-        lambda: TrainingWindows(store, spans, 8, 2**64),
-        lambda: ValidationWindows(store, spans, 0),
-        lambda: ValidationWindows(store, spans[:0], 8),
-        lambda: StepSampler(0, num_batches=1),
-        lambda: StepSampler(1, 2, 2, num_batches=1),
-        lambda: StepSampler(1, start_batch=2, num_batches=1),
-    ):
-        with pytest.raises(ValueError):
-            make()
-    TrainingWindows(store, spans, 8, 2**64 - 1)[0]
-    with pytest.raises(IndexError):
-        TrainingWindows(store, spans, 8, 0)[-1]
+def test_the_reader_gives_what_the_stores_hold(make_store):
+    stores = [make_store(numbered([12, 5])), make_store(numbered([3, 40, 7]), num_shards=2)]
+    reader = pickle.loads(pickle.dumps(WindowReader(stores, 4, 16)))
+    windows = np.array([(1, 1, 30, 9), (0, 0, 4, 8), (1, 2, 0, 7), (0, 1, 4, 1)], WINDOW)
+    batch = reader[windows]
+    assert batch["codes"].shape == (4, 2, 9)  # padded to the longest, no further
+    assert batch["codes"].dtype == batch["lengths"].dtype == torch.int64
+    assert batch["lengths"].tolist() == [9, 8, 7, 1]
+    assert batch["full"] == 4 * 2 * 16
+    for (_, clip, start, frames), codes in zip(windows.tolist(), batch["codes"], strict=True):
+        assert codes[0, :frames].tolist() == [clip] * frames
+        assert codes[1, :frames].tolist() == list(range(start, start + frames))
+        assert (codes[:, frames:] == 0).all()

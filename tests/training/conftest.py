@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from audiolm.codec import EncodecCodec
-from audiolm.tokens import TokenStore, folder_clips, prepare_store
+from audiolm.tokens import Rules, TokenStore, check_clips, folder_clips, prepare_store
 from audiolm.training import AtomicCheckpointIO, LanguageModelTraining, TokenData
 
 CONTEXT = 12  # frames
@@ -51,7 +51,14 @@ def store(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) ->
         tone = np.sin(np.arange(samples) * rng.uniform(0.02, 0.5))
         soundfile.write(folder / f"{i:02d}.wav", 0.4 * tone + rng.normal(0, 0.05, samples), 800)
     store_dir = tmp_path_factory.mktemp("tokens")
-    prepare_store(folder_clips(folder), tiny_codec, store_dir, show_progress=False)
+    report = check_clips(
+        folder_clips(folder),
+        tmp_path_factory.mktemp("checked"),
+        Rules(),
+        num_workers=0,
+        show_progress=False,
+    )
+    prepare_store(report, tiny_codec, store_dir, show_progress=False)
     return TokenStore(store_dir)
 
 

@@ -1,0 +1,46 @@
+"""What was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from audiolm.benchmark.disturbance import busy_seconds
+
+
+def describe_machine() -> dict[str, Any]:
+    """CPU, cores, threads, versions and load, as plain data."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "cores_usable": cores,
+        "threads": torch.get_num_threads(),
+        "bf16_in_hardware": sorted(
+            name
+            for name, there in torch.cpu.get_capabilities().items()
+            if there is True and "bf16" in name
+        ),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "other_load_is_known": busy_seconds() is not None,
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

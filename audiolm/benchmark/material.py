@@ -1,0 +1,125 @@
+"""Recordings to encode: short clips as they come, and clips of a minute.
+
+Letters: C audio channels, N audio samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from audiolm.audio import find_audio_files, read_audio, write_wav
+from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
+
+SHORT = 10.0
+"""Seconds up to which a file is a short clip."""
+PIECE = (0.2, 2.0)
+"""Seconds, from and to, of the short clips that longer recordings are cut into."""
+MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Files of one kind. seconds: of all of them."""
+
+    name: str
+    paths: list[Path]
+    seconds: float
+
+
+def short_clips(folder: Path | None, into: Path, seconds: float) -> Recordings:
+    """Short clips of about so many seconds in all, no two the same.
+
+    From `folder`, spread over its files of up to 10 s; where those are not enough, longer ones are
+    cut up into `into`. None: melodies made by code, cut up.
+    Raises ValueError where there is not so much.
+    """
+    paths: list[Path] = []
+    taken, seen = 0.0, set[bytes]()
+    files = [] if folder is None else spread_out(find_audio_files(folder))
+    rng = np.random.default_rng(0)
+    for number, (path, sound, rate) in enumerate(_sounds(files if folder is not None else None)):
+        if taken >= seconds:
+            break
+        if path is not None and sound.shape[1] <= SHORT * rate:
+            pieces = [sound]
+        else:
+            lengths = rng.uniform(*PIECE, int(sound.shape[1] / rate / PIECE[0])) * rate
+            ends = np.cumsum(lengths.astype(int))
+            pieces = list(torch.tensor_split(sound, ends[ends < sound.shape[1]].tolist(), dim=1))
+        for i, piece in enumerate(pieces):
+            digest = hashlib.blake2b(piece.numpy().tobytes()).digest()
+            if taken >= seconds or digest in seen or piece.shape[1] < PIECE[0] / 2 * rate:
+                continue
+            seen.add(digest)
+            taken += piece.shape[1] / rate
+            if len(pieces) > 1 or path is None:
+                path_of_piece = into / f"{number:05d}_{i:03d}.wav"
+                write_wav(path_of_piece, piece, rate)
+                paths.append(path_of_piece)
+            else:
+                paths.append(path)
+    if taken < seconds:
+        raise ValueError(
+            f"{folder} holds {taken:.0f} s of audio in clips that differ, less than "
+            f"encode.short_seconds={seconds:g}; lower that"
+        )
+    return Recordings(f"{len(paths)} short clips, {taken / len(paths):.2f} s", paths, taken)
+
+
+def minutes(folder: Path | None, into: Path, count: int) -> Recordings:
+    """`count` clips of a minute in `into`, of the recordings of `folder` one after the other.
+
+    They have the rate of the first. None: melodies made by code. Raises ValueError where there is
+    not so much.
+    """
+    if count < 1:
+        raise ValueError(f"encode.minutes={count} must be at least 1")
+    files = None if folder is None else find_audio_files(folder)
+    paths: list[Path] = []
+    held: list[Tensor] = []
+    rate = 0
+    for _, sound, own_rate in _sounds(files, mono=True):
+        if not rate:
+            rate = own_rate
+        if own_rate != rate:
+            continue
+        held.append(sound)
+        while sum(part.shape[1] for part in held) >= MINUTE * rate:
+            joined = torch.cat(held, dim=1)
+            length = round(MINUTE * rate)
+            paths.append(into / f"minute_{len(paths):03d}.wav")
+            write_wav(paths[-1], joined[:, :length].contiguous(), rate)
+            held = [joined[:, length:]]
+            if len(paths) == count:
+                return Recordings(f"{count} one-minute clips", paths, count * MINUTE)
+    raise ValueError(
+        f"{folder} holds {len(paths)} minutes of audio at {rate} Hz, less than "
+        f"encode.minutes={count}; lower that"
+    )
+
+
+def spread_out(paths: list[Path]) -> list[Path]:
+    """The same files in an order whose beginning is spread over all of them."""
+    step = max(1, round(len(paths) ** 0.5))
+    return [path for first in range(step) for path in paths[first::step]]
+
+
+def _sounds(
+    files: list[Path] | None, mono: bool = False
+) -> Iterator[tuple[Path | None, Tensor, int]]:
+    """Files with their samples (C, N) and rates in Hz, or melodies without end."""
+    if files is None:
+        index = 0
+        while True:
+            yield None, synthesise(draw_melody(0, index)), SAMPLE_RATE
+            index += 1
+    for path in files:
+        sound, rate = read_audio(path, channels=1 if mono else None)
+        yield path, sound, rate

@@ -1,0 +1,103 @@
+"""What the sections found, as a table and as a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audiolm.audio import replacing
+from audiolm.benchmark.rounds import Figure, Spread
+
+
+@dataclass(frozen=True)
+class Section:
+    """name: of the section. figures: what was timed. facts: what was checked and counted, one
+    value or line of text each, by what it says."""
+
+    name: str
+    figures: Sequence[Figure]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "figures": [figure_as_dict(figure) for figure in self.figures],
+            "facts": dict(self.facts),
+        }
+
+
+def figure_as_dict(figure: Figure) -> dict[str, Any]:
+    """A figure as plain data."""
+    return {
+        "name": figure.name,
+        "unit": figure.unit,
+        "rate": figure.rate._asdict(),
+        "ratio": None if figure.ratio is None else figure.ratio._asdict(),
+        "against": figure.against,
+        "share_of_limit": figure.share,
+        "limit": figure.limit,
+        "disturbed": figure.disturbed,
+        "samples": [sample._asdict() for sample in figure.samples],
+    }
+
+
+def write_report(
+    path: Path, machine: dict[str, Any], settings: dict[str, Any], sections: Sequence[Section]
+) -> None:
+    """Write all sections as JSON; the file appears whole or not at all."""
+    content = {
+        "machine": machine,
+        "settings": settings,
+        "sections": {section.name: section.as_dict() for section in sections},
+    }
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="ascii")
+
+
+def table(section: Section) -> str:
+    """A section to print: its figures in columns, then its facts."""
+    rows = [("", "median", "range", "unit", "ratio", "of limit", "disturbed")]
+    for figure in section.figures:
+        ratio = "" if figure.ratio is None else f"{_number(figure.ratio.median)} x"
+        if figure.ratio is not None and len(figure.samples) > 1:
+            ratio += f" ({_range(figure.ratio)})"
+        rows.append(
+            (
+                figure.name,
+                _number(figure.rate.median),
+                _range(figure.rate),
+                figure.unit,
+                ratio,
+                "" if figure.share is None else f"{figure.share:.1%}",
+                f"{figure.disturbed}/{len(figure.samples)}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [section.name]
+    for row in rows:
+        name, *cells = (
+            cell.ljust(width) if column in (0, 3, 4) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(["", name, *cells]).rstrip())
+    lines += [f"  {name}: {_value(value)}" for name, value in section.facts.items()]
+    return "\n".join(lines)
+
+
+def _range(spread: Spread) -> str:
+    return f"{_number(spread.low)} .. {_number(spread.high)}"
+
+
+def _value(value: Any) -> str:
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    """Three digits, with thousands apart and no powers of ten."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{round(value, digits):,.{max(0, digits)}f}"

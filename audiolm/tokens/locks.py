@@ -1,0 +1,104 @@
+"""Who may write to a store: one whole run, or any number of parts, one process each.
+
+    .lock             held by a whole run all the time, by a part while it begins and finishes
+    .part-0-of-2.lock held by that part all the time
+
+The system lets go of a process's locks when it ends, however it does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import filelock
+
+from audiolm.tokens.parts import Part
+
+_RETRY_SECONDS = 0.25
+
+
+class StoreLock:
+    """Waits until `part` may write to the store, and holds it while in the `with`.
+
+    At first nobody else may begin. After `share`, other parts may, until `unshare` returns.
+    """
+
+    def __init__(self, store: Path, part: Part) -> None:
+        self._store = store
+        self._part = part
+        self._main = filelock.FileLock(store / ".lock")
+        self._own = store / f".part-{part.number}-of-{part.count}.lock"
+        self._held: filelock.BaseFileLock | None = None
+        self._told = False
+
+    def __enter__(self) -> StoreLock:
+        while True:
+            self._take_main()
+            busy = self._busy()
+            if self._part.count == 1 and not busy:
+                return self
+            if self._part.count > 1 and self._own not in busy:
+                self._held = filelock.FileLock(self._own)
+                self._held.acquire(timeout=0)
+                return self
+            # Not while holding the lock that those who are waited for need in order to finish.
+            self._main.release()
+            self._tell()
+            time.sleep(_RETRY_SECONDS)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._main.release()
+        if self._held is not None:
+            self._held.release()
+
+    def share(self) -> None:
+        """Let other parts begin, if this is a part."""
+        if self._held is not None:
+            self._main.release()
+
+    def unshare(self) -> None:
+        """Wait until nobody else begins or finishes, and keep it so."""
+        if self._held is not None:
+            self._take_main()
+
+    def alone(self) -> bool:
+        """Whether no other process writes to the store. For before `share` and after `unshare`."""
+        return not self._busy()
+
+    def _busy(self) -> list[Path]:
+        """The locks of parts that others hold."""
+        busy = []
+        for path in self._store.glob(".part-*.lock"):
+            if self._held is not None and path == self._own:
+                continue
+            lock = filelock.FileLock(path)
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                busy.append(path)
+            else:
+                lock.release()
+        return busy
+
+    def _take_main(self) -> None:
+        try:
+            self._main.acquire(timeout=0)
+        except filelock.Timeout:
+            self._tell()
+            self._main.acquire(poll_interval=_RETRY_SECONDS)
+
+    def _tell(self) -> None:
+        if not self._told:
+            print(
+                f"waiting: another process is preparing {self._store} (Ctrl-C to stop waiting)",
+                file=sys.stderr,
+            )
+            self._told = True

@@ -1,0 +1,164 @@
+"""What makes a clip unfit to train on, and what is done with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ACTIONS = ("drop", "report", "off")
+
+FAULTS = ("source", "unreadable", "truncated", "not_finite")
+"""Rules without a choice, since what breaks them cannot be decoded: a row that its source could not
+use, and the rules of `measure.Fault`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """action: "drop" the clip, keep and "report" it, or "off". threshold: see `Rules`."""
+
+    action: str
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is done with clips that break a rule.
+
+    max_dropped: share of the hours that one rule may drop; more is refused.
+    silent: rms about the mean, in dBFS, below the threshold.
+    too_short, very_long: seconds below, above the threshold.
+    clipped: share of the samples that are, above the threshold; see `measure.Measurement`.
+    offset: mean of a channel, as a share of full scale, above the threshold.
+    duplicate: the same decoded audio as another clip.
+    text_missing: no text, or a blank one.
+    Raises ValueError for an action or a threshold that is none.
+    """
+
+    max_dropped: float = 0.5
+    silent: Rule = field(default=Rule("drop", -70.0))
+    too_short: Rule = field(default=Rule("drop", 0.1))
+    very_long: Rule = field(default=Rule("report", 3600.0))
+    clipped: Rule = field(default=Rule("report", 0.001))
+    offset: Rule = field(default=Rule("report", 0.02))
+    duplicate: Rule = field(default=Rule("drop"))
+    text_missing: Rule = field(default=Rule("off"))
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.max_dropped) or not 0 <= self.max_dropped <= 1:
+            raise ValueError(
+                f"rules.max_dropped={self.max_dropped} must be a share of the hours, from 0 to 1"
+            )
+        for name in self.names():
+            rule = self[name]
+            if rule.action not in ACTIONS:
+                raise ValueError(
+                    f"rules.{name}.action={rule.action} is none of {', '.join(ACTIONS)}"
+                )
+            if (rule.threshold is None) != (_default(name).threshold is None):
+                needs = "needs a number" if rule.threshold is None else "is no setting"
+                raise ValueError(f"rules.{name}.threshold={rule.threshold} {needs}")
+            if rule.threshold is not None and not _is_number(rule.threshold):
+                raise ValueError(
+                    f"rules.{name}.threshold={rule.threshold} must be a number, "
+                    f"such as {_default(name).threshold}"
+                )
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The rules with a choice."""
+        return tuple(f.name for f in fields(cls) if f.name != "max_dropped")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Rules:
+        """From {"max_dropped": 0.5, "silent": {"action": "drop", "threshold": -70.0}, ...}.
+
+        What is not named has its default. Raises ValueError for a rule or a setting that is none.
+        """
+        settings: dict[str, Any] = {}
+        for name, value in config.items():
+            if name == "max_dropped":
+                settings[name] = value
+                continue
+            if name in FAULTS:
+                raise ValueError(
+                    f"rules.{name} is no setting: such files cannot be decoded and are always "
+                    "left out; rules.max_dropped=1 goes on however many they are"
+                )
+            if name not in cls.names():
+                raise ValueError(f"rules.{name} is none of {', '.join(cls.names())}")
+            if not isinstance(value, Mapping):
+                raise ValueError(f"rules.{name}={value} must be settings, {_example(name)}")
+            unknown = set(value) - {"action", "threshold"}
+            if unknown:
+                raise ValueError(f"rules.{name}.{min(unknown)} is no setting; {_example(name)} are")
+            default = _default(name)
+            action = value.get("action", default.action)
+            if action is False:  # YAML takes a bare `off` for it
+                action = "off"
+            settings[name] = Rule(action, value.get("threshold", default.threshold))
+        return cls(**settings)
+
+    def __getitem__(self, name: str) -> Rule:
+        """A rule by name; those of `FAULTS` drop."""
+        if name in FAULTS:
+            return Rule("drop")
+        rule = getattr(self, name)
+        assert isinstance(rule, Rule), name
+        return rule
+
+    def broken(self, name: str, measured: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of these `MEASURED` rows break a rule of `ON_SOUND`, also one that is off."""
+        value, threshold = _QUANTITIES[name](measured), self[name].threshold
+        assert threshold is not None, name
+        return value > threshold if name in _UPPER else value < threshold
+
+    def reason(self, name: str, measured: NDArray[Any]) -> str:
+        """Why the one clip of this `MEASURED` row breaks a rule on the sound, in one line."""
+        value = float(_QUANTITIES[name](measured))
+        return _REASONS[name].format(value=value, threshold=self[name].threshold)
+
+
+def _decibels(amplitude: NDArray[Any]) -> NDArray[Any]:
+    """dB to full scale; -inf for nothing."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(20 * np.log10(amplitude))
+
+
+ON_SOUND = ("silent", "too_short", "very_long", "clipped", "offset")
+"""Rules that one clip's sound decides."""
+
+_QUANTITIES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "silent": lambda measured: _decibels(measured["rms"]),
+    "too_short": lambda measured: measured["num_samples"] / measured["sample_rate"],
+    "very_long": lambda measured: measured["num_samples"] / measured["sample_rate"],
+    "clipped": lambda measured: measured["clipped"],
+    "offset": lambda measured: measured["offset"],
+}
+_UPPER = ("very_long", "clipped", "offset")  # limits that are not to be exceeded
+_REASONS = {
+    "silent": "silent: rms {value:.1f} dBFS, below {threshold:g}",
+    "too_short": "too short: {value:.3f} s, below {threshold:g} s",
+    "very_long": "very long: {value:.0f} s, above {threshold:g} s",
+    "clipped": "clipped: {value:.2%} of the samples, above {threshold:.2%}",
+    "offset": "constant offset: mean {value:.3f} of full scale, above {threshold:g}",
+}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _default(name: str) -> Rule:
+    rule = Rules.__dataclass_fields__[name].default
+    assert isinstance(rule, Rule), name
+    return rule
+
+
+def _example(name: str) -> str:
+    threshold = _default(name).threshold
+    return f"rules.{name}.action" + (f" and rules.{name}.threshold" if threshold else "")

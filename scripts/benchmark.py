@@ -1,0 +1,76 @@
+"""Measure speed beside the alternatives: python scripts/benchmark.py [sections=[encode]]
+
+Every candidate is timed in each of several rounds, beside the machine's limits. Close other
+programs first: samples that they disturb are told apart, but all samples may be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from audiolm.benchmark.codecs import random_codec
+from audiolm.benchmark.data import DataSettings, data_section
+from audiolm.benchmark.encode import EncodeSettings, encode_section
+from audiolm.benchmark.machine import describe_machine
+from audiolm.benchmark.report import Section, table, write_report
+from audiolm.codec import EncodecCodec
+from audiolm.codec.pretrained import PRETRAINED
+from command_line import start
+from prepare import make_codec
+
+FULL_SIZE, FULL_SIZE_CODEBOOKS = "encodec_24khz", 8
+
+
+def main(cfg: DictConfig) -> None:
+    sections = {"encode": encode, "data": data}
+    unknown = [name for name in cfg.sections if name not in sections]
+    if unknown or not cfg.sections:
+        raise ValueError(f"sections={cfg.sections} must be of {', '.join(sections)}")
+    if cfg.rounds < 1:
+        raise ValueError(f"rounds={cfg.rounds} must be at least 1")
+    out = Path(cfg.out)
+    machine = describe_machine()
+    print(
+        f"{machine['cpu']}, {machine['cores_usable']} of {machine['cores']} cores, "
+        f"{machine['threads']} threads, torch {machine['torch']}"
+    )
+    codec = benchmark_codec(cfg)
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    done: list[Section] = []
+    try:
+        for name in dict.fromkeys(cfg.sections):
+            done.append(sections[name](cfg, codec))
+            write_report(out, machine, settings, done)
+            print(table(done[-1]))
+    except KeyboardInterrupt:
+        there = f"; {', '.join(s.name for s in done)} in {out}" if done else ""
+        raise KeyboardInterrupt(f"stopped{there}") from None
+    print(f"results   {out}")
+
+
+def benchmark_codec(cfg: DictConfig) -> EncodecCodec:
+    """The config's codec, or one of full size that needs no weights."""
+    if cfg.full_size:
+        return random_codec(PRETRAINED[FULL_SIZE].settings, FULL_SIZE_CODEBOOKS)
+    return make_codec(cfg)
+
+
+def encode(cfg: DictConfig, codec: EncodecCodec) -> Section:
+    audio = None if cfg.audio is None else Path(cfg.audio)
+    return encode_section(EncodeSettings(**cfg.encode), codec, audio, cfg.rounds)
+
+
+def data(cfg: DictConfig, codec: EncodecCodec) -> Section:
+    model: Any = OmegaConf.to_container(cfg.model, resolve=True)
+    optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
+    if model["kernel"] == "auto":
+        model["kernel"] = "from_scratch"
+    settings = DataSettings(**cfg.data, model=model, pattern=cfg.pattern.name, optim=optim)
+    return data_section(settings, codec, cfg.rounds)
+
+
+if __name__ == "__main__":
+    start("benchmark", main)
