@@ -26,9 +26,9 @@ FULL_SIZE, FULL_SIZE_CODEBOOKS = "encodec_24khz", 8
 
 def main(cfg: DictConfig) -> None:
     sections = {"encode": encode, "data": data}
-    unknown = [name for name in cfg.sections if name not in sections]
-    if unknown or not cfg.sections:
-        raise ValueError(f"sections={cfg.sections} must be of {', '.join(sections)}")
+    wanted = [cfg.sections] if isinstance(cfg.sections, str) else list(cfg.sections or [])
+    if not wanted or any(name not in sections for name in wanted):
+        raise ValueError(f"sections={cfg.sections} must be some of {', '.join(sections)}")
     if cfg.rounds < 1:
         raise ValueError(f"rounds={cfg.rounds} must be at least 1")
     out = Path(cfg.out)
@@ -41,7 +41,7 @@ def main(cfg: DictConfig) -> None:
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
     done: list[Section] = []
     try:
-        for name in dict.fromkeys(cfg.sections):
+        for name in dict.fromkeys(wanted):
             done.append(sections[name](cfg, codec))
             write_report(out, machine, settings, done)
             print(table(done[-1]))

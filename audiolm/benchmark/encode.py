@@ -25,7 +25,7 @@ from encodec.model import EncodecModel
 from encodec.utils import convert_audio
 from torch import Tensor, nn
 
-from audiolm.audio import read_audio
+from audiolm.audio import convert_channels, read_audio
 from audiolm.benchmark.limits import FP32, limits
 from audiolm.benchmark.material import Recordings, minutes, short_clips
 from audiolm.benchmark.report import Section
@@ -223,12 +223,12 @@ def encoder_gflop(model: EncodecModel, codec: EncodecCodec) -> float:
 
 
 def _resampled(samples: Any, rate: int, codec: EncodecCodec) -> Tensor:
-    """Samples (N, C) as (1, N') at the codec's rate, or (C, N'), as this package does."""
-    if codec.channels == 1:
-        samples = samples.mean(axis=1, keepdims=True)
-    if rate != codec.sample_rate:
-        samples = soxr.resample(samples, rate, codec.sample_rate, quality="HQ")
-    return torch.from_numpy(samples.T.copy())
+    """Samples (N, C) as those that this package makes of them, (codec.channels, N')."""
+    waveform = convert_channels(torch.from_numpy(samples.T.copy()), codec.channels)
+    if rate == codec.sample_rate:
+        return waveform
+    resampled = soxr.resample(waveform.numpy().T, rate, codec.sample_rate, quality="HQ")
+    return torch.from_numpy(resampled.T.copy())
 
 
 def _convert_audio(samples: Any, rate: int, codec: EncodecCodec) -> Tensor:

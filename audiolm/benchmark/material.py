@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from audiolm.audio import find_audio_files, read_audio, write_wav
+from audiolm.audio import AudioError, find_audio_files, read_audio, write_wav
 from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
 
 SHORT = 10.0
@@ -22,6 +23,8 @@ SHORT = 10.0
 PIECE = (0.2, 2.0)
 """Seconds, from and to, of the short clips that longer recordings are cut into."""
 MINUTE = 60.0
+MOST = 300.0
+"""Seconds that are taken of one file, so that memory does not grow with its length."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,13 @@ def short_clips(folder: Path | None, into: Path, seconds: float) -> Recordings:
     cut up into `into`. None: melodies made by code, cut up.
     Raises ValueError where there is not so much.
     """
+    if not seconds > 0:
+        raise ValueError(f"encode.short_seconds={seconds} must be above 0")
     paths: list[Path] = []
     taken, seen = 0.0, set[bytes]()
-    files = [] if folder is None else spread_out(find_audio_files(folder))
+    files = None if folder is None else spread_out(find_audio_files(folder))
     rng = np.random.default_rng(0)
-    for number, (path, sound, rate) in enumerate(_sounds(files if folder is not None else None)):
+    for number, (path, sound, rate) in enumerate(_sounds(files)):
         if taken >= seconds:
             break
         if path is not None and sound.shape[1] <= SHORT * rate:
@@ -73,14 +78,14 @@ def short_clips(folder: Path | None, into: Path, seconds: float) -> Recordings:
     return Recordings(f"{len(paths)} short clips, {taken / len(paths):.2f} s", paths, taken)
 
 
-def minutes(folder: Path | None, into: Path, count: int) -> Recordings:
-    """`count` clips of a minute in `into`, of the recordings of `folder` one after the other.
+def minutes(folder: Path | None, into: Path, number: int) -> Recordings:
+    """`number` clips of a minute in `into`, of the recordings of `folder` one after the other.
 
     They have the rate of the first. None: melodies made by code. Raises ValueError where there is
     not so much.
     """
-    if count < 1:
-        raise ValueError(f"encode.minutes={count} must be at least 1")
+    if number < 1:
+        raise ValueError(f"encode.minutes={number} must be at least 1")
     files = None if folder is None else find_audio_files(folder)
     paths: list[Path] = []
     held: list[Tensor] = []
@@ -97,11 +102,11 @@ def minutes(folder: Path | None, into: Path, count: int) -> Recordings:
             paths.append(into / f"minute_{len(paths):03d}.wav")
             write_wav(paths[-1], joined[:, :length].contiguous(), rate)
             held = [joined[:, length:]]
-            if len(paths) == count:
-                return Recordings(f"{count} one-minute clips", paths, count * MINUTE)
+            if len(paths) == number:
+                return Recordings(f"{number} one-minute clips", paths, number * MINUTE)
     raise ValueError(
         f"{folder} holds {len(paths)} minutes of audio at {rate} Hz, less than "
-        f"encode.minutes={count}; lower that"
+        f"encode.minutes={number}; lower that"
     )
 
 
@@ -114,12 +119,16 @@ def spread_out(paths: list[Path]) -> list[Path]:
 def _sounds(
     files: list[Path] | None, mono: bool = False
 ) -> Iterator[tuple[Path | None, Tensor, int]]:
-    """Files with their samples (C, N) and rates in Hz, or melodies without end."""
+    """Files with their samples (C, N) and rates in Hz, or melodies without end.
+
+    Files that cannot be read are passed over: what is wrong with them is the check's business.
+    """
     if files is None:
-        index = 0
-        while True:
+        for index in count():
             yield None, synthesise(draw_melody(0, index)), SAMPLE_RATE
-            index += 1
     for path in files:
-        sound, rate = read_audio(path, channels=1 if mono else None)
+        try:
+            sound, rate = read_audio(path, channels=1 if mono else None, duration=MOST)
+        except AudioError:
+            continue
         yield path, sound, rate

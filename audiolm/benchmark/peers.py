@@ -152,7 +152,7 @@ def litdata(clips: Clips, context: int, batch_size: int, folder: Path) -> Batche
             return _crop(super().__getitem__(index), context, rng)
 
     loader = ld.StreamingDataLoader(
-        Crops(str(chunks), shuffle=True, drop_last=True),
+        Crops(str(chunks), shuffle=True, drop_last=True, max_cache_size="4GB"),
         batch_size=batch_size,
         collate_fn=_padded,
     )

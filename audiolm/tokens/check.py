@@ -37,6 +37,7 @@ from audiolm.tokens.parts import Part, check_part
 from audiolm.tokens.rules import Rules
 from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, LeftOut
+from audiolm.tokens.workers import START_METHOD
 
 __all__ = ["AUDIO", "CheckReport", "check_clips"]
 
@@ -133,6 +134,7 @@ def _measure_all(
         batch_size=None,
         sampler=_chunks(clips, rows["size"], todo),
         num_workers=num_workers,
+        multiprocessing_context=START_METHOD if num_workers else None,
         collate_fn=_as_is,
         # A long file holds up no others. (Without workers there is nothing to hold up.)
         in_order=num_workers == 0,
