@@ -126,6 +126,7 @@ def _sounds(
     if files is None:
         for index in count():
             yield None, synthesise(draw_melody(0, index)), SAMPLE_RATE
+        return
     for path in files:
         try:
             sound, rate = read_audio(path, channels=1 if mono else None, duration=MOST)

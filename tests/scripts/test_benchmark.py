@@ -45,7 +45,7 @@ def test_both_sections(run_script: RunScript, workplace: Path, codec_folder: Pat
     assert not list(workplace.glob("runs*")) and not list(workplace.glob("data*"))
 
 
-def test_recordings_of_ones_own(
+def test_too_few_recordings_are_said(
     run_script: RunScript, workplace: Path, codec_folder: Path, recordings: Path
 ) -> None:
     codec = ["codec=local", f"codec.path={codec_folder}", "encode.check_workers=1"]
