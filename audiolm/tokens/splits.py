@@ -6,7 +6,8 @@ are held out. The hash is of the group's or the clip's name alone, so a clip kee
 files are added or removed, in any order, on any platform.
 
 A split that the source names goes before the hash, for the clips that it names one for and for
-the rest of their group; clips of the split "test" are in neither part.
+the rest of their group; clips of the split "test" are in neither part. Where it names some "train"
+and none "valid", as sets that come in train and test do, the hash holds some of these out.
 
 Small collections, where that would leave a part empty:
 
@@ -120,9 +121,11 @@ def split_by_hash(
     if not 0 <= valid_fraction < 1:
         raise ValueError(f"valid_fraction {valid_fraction} is outside 0 <= valid_fraction < 1")
     by_hash = named == 0
+    if valid_fraction > 0 and not (named == _VALID).any():
+        by_hash |= named == _TRAIN
     low = by_hash & (hashes < np.uint64(int(valid_fraction * 2**64)))
     held_out = (named == _VALID) | low
-    trained_on = (named == _TRAIN) | (by_hash & ~low)
+    trained_on = ((named == _TRAIN) | by_hash) & ~low
 
     if held_out.sum() + trained_on.sum() == by_hash.sum() == 1 and valid_fraction > 0:
         return _split_frames(int(np.argmax(by_hash)), frames, valid_fraction, source)
@@ -135,11 +138,6 @@ def split_by_hash(
         moved = by_hash & (hashes == hashes[by_hash].max())
         trained_on, held_out = moved, held_out & ~moved
     elif not held_out.any() and valid_fraction > 0:
-        if not by_hash.any():
-            raise ValueError(
-                f"{source}: nothing held out, every clip is named train or test; "
-                "name some valid, or set valid_fraction to 0"
-            )
         moved = by_hash & (hashes == hashes[by_hash].min())
         trained_on, held_out = trained_on & ~moved, moved
     if not trained_on.any() or (not held_out.any() and valid_fraction > 0):

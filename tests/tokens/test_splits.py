@@ -101,11 +101,22 @@ def test_what_cannot_be_split(make_store, random_clips):
             split_clips(make_store(clips), fraction)
     with pytest.raises(ValueError, match="single clip of 1 frame"):
         split_clips(make_store(random_clips([1])), 0.1)
-    for name, why in (("train", "nothing held out"), ("valid", "nothing to train on")):
-        with pytest.raises(ValueError, match=why):
+    for name in ("valid", "test"):
+        with pytest.raises(ValueError, match="nothing to train on"):
             split_clips(make_store(clips, dict.fromkeys(clips, name)), 0.1)
     everything = split_clips(make_store(clips, dict.fromkeys(clips, "train")), 0.0)
     assert [len(part) for part in everything] == [2, 0, 0]
+
+
+def test_train_without_valid_is_split_by_the_hash(make_store, random_clips):
+    clips = random_clips([4] * 40)
+    names = list(clips)
+    named = dict.fromkeys(names[:30], "train") | dict.fromkeys(names[30:], "test")
+    split = split_clips(make_store(clips, named), 0.3)
+    assert [len(part) for part in split] == [30 - len(split.valid), len(split.valid), 10]
+    assert 0 < len(split.valid) < 20
+    as_unnamed = split_clips(make_store(clips, dict.fromkeys(names[30:], "test")), 0.3)
+    assert all(np.array_equal(a, b) for a, b in zip(split, as_unnamed, strict=True))
 
 
 def grouped(names, groups):
