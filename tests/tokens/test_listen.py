@@ -24,6 +24,17 @@ REAL_AUDIO = Path(__file__).resolve().parents[3] / "shared" / "audio"
 Prepare = Callable[..., Any]
 
 
+@pytest.fixture
+def pictures() -> None:
+    """For the test that looks at them: drawing takes most of the time."""
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr("audiolm.tokens.listen._draw_pair", lambda *arguments: None)
+
+
 @pytest.fixture(scope="module")
 def bundled() -> EncodecCodec:
     return load_bundled(8)
@@ -50,7 +61,9 @@ def change_codes(
     )
 
 
-def test_good_tokens_are_worth_training_on(melodies, bundled, tmp_path: Path) -> None:
+def test_good_tokens_are_worth_training_on(
+    melodies, bundled, tmp_path: Path, pictures: None
+) -> None:
     heard = hear(melodies, bundled, tmp_path / "listen", 2)
     assert heard.worth_training is True
     assert heard.verdict().startswith("the tokens are worth training on")
