@@ -116,12 +116,25 @@ def _quote_path(argument: str) -> str:
     return f"{key}='{escaped}'"
 
 
-def newest_run(runs: Path = RUNS, pattern: str = "*/*") -> Path | None:
-    """The folder of the run whose last checkpoint is the youngest."""
-    checkpoints = sorted(
-        runs.glob(f"{pattern}/checkpoints/last.ckpt"), key=lambda file: file.stat().st_mtime
-    )
-    return checkpoints[-1].parents[1] if checkpoints else None
+def newest_run(runs: Path = RUNS, name: str | None = None) -> Path | None:
+    """The folder of the run whose last checkpoint is the youngest.
+
+    name: only those in runs/NAME; None: of all trainings of language models.
+    """
+    files = [
+        file
+        for pattern in ("*/*", "*")
+        for file in runs.glob(f"{pattern}/checkpoints/last.ckpt")
+        if (file.relative_to(runs).parts[0] == name if name else not _is_codec_run(file))
+    ]
+    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
+    return None if newest is None else newest.parents[1]
+
+
+def _is_codec_run(checkpoint: Path) -> bool:
+    """Whether train_codec.py wrote it: its config, which lies beside, has a codec to train."""
+    config = checkpoint.parents[1] / ".hydra" / "config.yaml"
+    return config.is_file() and "codec_model:" in config.read_text(encoding="utf-8").split("\n")
 
 
 def best_checkpoint(run_dir: Path) -> Path:
@@ -133,7 +146,7 @@ def best_checkpoint(run_dir: Path) -> Path:
 def _run_dir(name: str, ckpt_path: str | None) -> str:
     """runs/NAME/TIME, or the newest run of that name when it is to be gone on with."""
     if ckpt_path == "last":
-        newest = newest_run(pattern=f"{name}/*")
+        newest = newest_run(name=name)
         if newest is not None:
             return str(newest)
     return str(RUNS / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))

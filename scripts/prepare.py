@@ -44,6 +44,8 @@ WHOLE = Part(0, 1)
 def main(cfg: DictConfig) -> None:
     part = Part(cfg.shard, cfg.num_shards)
     check_part(part)
+    if not 0 <= cfg.data.valid_fraction < 1:
+        raise ValueError(f"data.valid_fraction={cfg.data.valid_fraction} must be from 0 to below 1")
     if cfg.data.source is None:
         raise ValueError(
             "a store holds codes already, and there is nothing to prepare; pass data=folder "
@@ -73,6 +75,7 @@ def is_demo(cfg: DictConfig) -> bool:
 def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareSummary:
     """Check the config's recordings, and make or bring up to date the store of their codes."""
     store_dir = store_folder(cfg, codec)
+    check_settings(cfg, store_dir)
     report = check(cfg, known=stored_ids(store_dir))
     summary = prepare_store(
         report,
@@ -88,6 +91,16 @@ def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareS
     return summary
 
 
+def check_settings(cfg: DictConfig, store_dir: Path) -> None:
+    """Refuse what encoding would refuse, before hours of recordings are decoded for it."""
+    for key, value in cfg.prepare.items():
+        if value is not None and value < 0:
+            raise ValueError(f"prepare.{key}={value} must be 0 or more")
+    made = next(path for path in (store_dir, *store_dir.parents) if path.exists())
+    if not made.is_dir():
+        raise NotADirectoryError(f"data.store={store_dir}: {made} is a file; name another folder")
+
+
 def codes(cfg: DictConfig, codec: EncodecCodec) -> TokenStore | Mix:
     """The codes that the config names: of recordings, encoded first, or of finished stores."""
     if cfg.data.source is not None:
@@ -101,7 +114,11 @@ def codes(cfg: DictConfig, codec: EncodecCodec) -> TokenStore | Mix:
 def store_weights(cfg: DictConfig, codec: EncodecCodec) -> dict[str, float]:
     """The folders of the stores that the config trains on, and the weight of each."""
     if "mix" in cfg.data:
-        mix: Any = OmegaConf.to_container(cfg.data.mix)
+        mix: Any = OmegaConf.to_container(cfg.data.mix) if OmegaConf.is_dict(cfg.data.mix) else None
+        if mix is None:
+            raise ValueError(
+                f"data.mix={cfg.data.mix} must be {{STORE: WEIGHT, ...}}, such as {{{STORES}/A: 3}}"
+            )
         return {str(folder): weight for folder, weight in mix.items()}
     if cfg.data.source is None:
         return {cfg.data.path: 1.0}

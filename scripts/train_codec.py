@@ -96,6 +96,8 @@ def check_trainer(cfg: DictConfig) -> None:
 
 def make_module(cfg: DictConfig) -> CodecTraining:
     """The untrained codec of the config, once all of its settings have been checked."""
+    if cfg.data.source is None:
+        raise ValueError("a store holds codes and no recordings; pass data=folder data.path=DIR")
     path = cfg.data.path  # MissingMandatoryValue here, and not "???" below
     if path is None:
         raise ValueError("data.path=null must be a folder")

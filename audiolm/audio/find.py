@@ -53,8 +53,12 @@ def find_audio_files(folder: Path | str) -> list[Path]:
                     continue
                 if entry.is_dir():
                     (links if entry.is_symlink() else folders).append(entry)
-                elif entry.suffix.lower() in AUDIO_SUFFIXES and entry.is_file():
+                elif entry.suffix.lower() not in AUDIO_SUFFIXES:
+                    continue
+                elif entry.is_file():
                     files.append(entry)
+                else:
+                    log.warning("left out %s: a link to nothing, or no file", one_line(entry))
         except OSError as error:
             if current == folder:
                 raise

@@ -133,7 +133,7 @@ def split_by_hash(
         if not by_hash.any():
             raise ValueError(
                 f"{source}: nothing to train on, every clip is named valid or test; "
-                "name some train, or none to split by the hash of the id"
+                "add some that are named train, or name none, to split by the hash of the id"
             )
         moved = by_hash & (hashes == hashes[by_hash].max())
         trained_on, held_out = moved, held_out & ~moved
