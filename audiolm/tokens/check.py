@@ -37,7 +37,7 @@ from audiolm.tokens.parts import Part, check_part
 from audiolm.tokens.rules import Rules
 from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, LeftOut
-from audiolm.tokens.workers import START_METHOD
+from audiolm.tokens.workers import worker_settings
 
 __all__ = ["AUDIO", "CheckReport", "check_clips"]
 
@@ -133,8 +133,7 @@ def _measure_all(
         _Measure(),
         batch_size=None,
         sampler=_chunks(clips, rows["size"], todo),
-        num_workers=num_workers,
-        multiprocessing_context=START_METHOD if num_workers else None,
+        **worker_settings(num_workers),
         collate_fn=_as_is,
         # A long file holds up no others. (Without workers there is nothing to hold up.)
         in_order=num_workers == 0,

@@ -340,12 +340,18 @@ def _split_hashes(report: CheckReport, group: str | None) -> NDArray[np.uint64]:
     """
     values = [None if group is None else clip.value(group) for clip in report.kept]
     if group is not None and all(value is None for value in values):
-        columns = sorted({name for clip in report.kept for name in clip.columns})
-        known = f"it says {', '.join(columns)}" if columns else "it says nothing of its clips"
-        raise ValueError(
-            f"group={group}: the source says no {group} of any clip, {known}; "
-            "name one of these, label or text, or no group"
+        said = {
+            name
+            for clip in report.kept
+            for name in (*clip.columns, "label", "text")
+            if clip.value(name) is not None
+        }
+        remedy = (
+            f"it says {', '.join(sorted(said))}; name one of these, or no group"
+            if said
+            else "nor anything else; give it metadata or a pattern of file names that says it"
         )
+        raise ValueError(f"group={group}: the source says no {group} of any clip, {remedy}")
     hashes = np.array(
         [
             hash64(clip.id if value is None else value)

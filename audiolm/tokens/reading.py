@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from audiolm.audio import AudioError, read_audio, resample, stream_audio
 from audiolm.tokens.sections import Framing, Section
-from audiolm.tokens.workers import START_METHOD
+from audiolm.tokens.workers import worker_settings
 
 _BLOCK_SECONDS = 10.0
 _CHANGED = "changed since it was checked; run prepare again"
@@ -74,8 +74,7 @@ def read_units(
     return DataLoader(
         _Reading(units, framing),
         batch_size=None,
-        num_workers=num_workers,
-        multiprocessing_context=START_METHOD if num_workers else None,
+        **worker_settings(num_workers),
         prefetch_factor=2 if num_workers else None,
         collate_fn=_as_is,
         # A long file holds up no others. (Without workers there is nothing to hold up.)
