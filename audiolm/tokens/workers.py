@@ -24,9 +24,10 @@ def worker_settings(num_workers: int) -> dict[str, Any]:
     return {
         "num_workers": num_workers,
         "multiprocessing_context": START_METHOD,
-        "worker_init_fn": _leave_alone_what_was_there,
+        "worker_init_fn": keep_off_the_parents_objects,
     }
 
 
-def _leave_alone_what_was_there(worker: int) -> None:
+def keep_off_the_parents_objects(worker: int) -> None:
+    """`worker_init_fn` of a `DataLoader`: its collector never frees what was there at the fork."""
     gc.freeze()
