@@ -7,7 +7,7 @@ Letters: C audio channels, N audio samples. Sample values are floats, full scale
 """
 
 from audiolm.audio.convert import convert_channels, resample
-from audiolm.audio.errors import AudioError, one_line
+from audiolm.audio.errors import AudioError, one_line, reason_of
 from audiolm.audio.find import AUDIO_SUFFIXES, find_audio_files
 from audiolm.audio.open import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from audiolm.audio.read import AudioInfo, read_audio, read_info, stream_audio
@@ -25,6 +25,7 @@ __all__ = [
     "one_line",
     "read_audio",
     "read_info",
+    "reason_of",
     "replacing",
     "resample",
     "stream_audio",

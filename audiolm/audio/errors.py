@@ -20,3 +20,14 @@ class AudioError(ValueError):
 def one_line(path: Path | str) -> str:
     """The path with line breaks and undecodable bytes escaped, so that a message stays a line."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file is left out, in one line and without its path, which stands beside it."""
+    if isinstance(error, AudioError):
+        text = error.reason
+    elif isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    else:
+        text = str(error)
+    return " ".join(text.split())

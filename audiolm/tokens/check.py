@@ -37,7 +37,7 @@ from audiolm.tokens.parts import Part, check_part
 from audiolm.tokens.rules import Rules
 from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, LeftOut
-from audiolm.tokens.workers import worker_settings
+from audiolm.tokens.workers import as_a_workers_death, worker_settings
 
 __all__ = ["AUDIO", "CheckReport", "check_clips"]
 
@@ -156,13 +156,8 @@ def _measure_all(
             "run the same command to go on"
         ) from None
     except RuntimeError as error:
-        if not str(error).startswith("DataLoader worker (pid"):
-            raise
-        raise ChildProcessError(
-            f"a process that was decoding died after {done} of {len(todo)} files, which are kept: "
-            f"{error}; run again with fewer processes if memory ran out, and with none to see "
-            "which file it is"
-        ) from error
+        kept = f" after {done} of {len(todo)} files, which are kept"
+        raise as_a_workers_death(error, kept) from error
     finally:
         cache.flush()
         progress.close()

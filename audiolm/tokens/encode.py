@@ -16,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from audiolm.audio import reason_of
 from audiolm.tokens.plan import Plan
-from audiolm.tokens.reading import Decoded, Unit, read_units, reason_of
+from audiolm.tokens.reading import Decoded, Unit, read_units
 from audiolm.tokens.shards import ShardWriter
+from audiolm.tokens.workers import as_a_workers_death
 
 if TYPE_CHECKING:
     # Not at run time: training from a store needs no codec, and EnCodec takes seconds to import.
@@ -87,12 +89,7 @@ def encode_units(
             "run the same command to go on"
         ) from None
     except RuntimeError as error:
-        if not str(error).startswith("DataLoader worker (pid"):
-            raise
-        raise ChildProcessError(
-            f"a process that was decoding died; what was encoded is kept: {reason_of(error)}; run "
-            "again with fewer processes if memory ran out, and with none to see which file it is"
-        ) from error
+        raise as_a_workers_death(error, "; what was encoded is kept") from error
     finally:
         clips.close()
         sections.close()

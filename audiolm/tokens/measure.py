@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.audio import AudioError, read_info, stream_audio
+from audiolm.audio import read_info, reason_of, stream_audio
 
 AUDIO = np.dtype(
     [
@@ -106,13 +106,7 @@ def measure(path: Path, start: float = 0.0, end: float | None = None) -> Measure
 
 
 def _fault(error: Exception) -> Fault:
-    if isinstance(error, AudioError):
-        reason = error.reason
-    elif isinstance(error, OSError) and error.strerror:
-        reason = error.strerror
-    else:
-        reason = str(error)
-    reason = " ".join(reason.split())
+    reason = reason_of(error)
     # The first words of an AudioError's reason are its kind.
     for kind, rule in (("truncated", "truncated"), ("not finite", "not_finite")):
         if reason.startswith(kind):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from audiolm.audio import AudioError, read_audio, resample, stream_audio
+from audiolm.audio import AudioError, read_audio, reason_of, resample, stream_audio
 from audiolm.tokens.sections import Framing, Section
 from audiolm.tokens.workers import worker_settings
 
@@ -80,17 +80,6 @@ def read_units(
         # A long file holds up no others. (Without workers there is nothing to hold up.)
         in_order=num_workers == 0,
     )
-
-
-def reason_of(error: Exception) -> str:
-    """Why a file is left out, in one line and without its path, which stands beside it."""
-    if isinstance(error, AudioError):
-        text = error.reason
-    elif isinstance(error, OSError) and error.strerror:
-        text = error.strerror
-    else:
-        text = str(error)
-    return " ".join(text.split())
 
 
 def _as_is(result: Any) -> Any:

@@ -6,6 +6,8 @@ import gc
 import sys
 from typing import Any
 
+from audiolm.audio import reason_of
+
 START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
@@ -31,3 +33,16 @@ def worker_settings(num_workers: int) -> dict[str, Any]:
 def keep_off_the_parents_objects(worker: int) -> None:
     """`worker_init_fn` of a `DataLoader`: its collector never frees what was there at the fork."""
     gc.freeze()
+
+
+def as_a_workers_death(error: RuntimeError, kept: str) -> ChildProcessError:
+    """What to raise for `error`, in one line; raises it again where no worker of a loader died.
+
+    kept: what is not lost.
+    """
+    if not str(error).startswith("DataLoader worker (pid"):
+        raise error
+    return ChildProcessError(
+        f"a process that was decoding died{kept}: {reason_of(error)}; run again with fewer "
+        "processes if memory ran out, and with none to see which file it is"
+    )
