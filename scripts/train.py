@@ -49,6 +49,8 @@ from prepare import codes, is_demo, make_codec, store_weights
 
 # Which clips a step is trained on follows from these; a resumed run has the same.
 DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
+# Settings of the model that say how it computes, not what.
+HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
 DEMO_SAMPLES = 20
 CEILING_PIECES = 40
 
@@ -67,6 +69,8 @@ def main(cfg: DictConfig) -> None:
         check_same_run(module, resume_from, cfg.trainer.max_steps)
     interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, codec, run_dir), interrupt])
+    if cfg.compile:
+        module.model.compile()
 
     with alone_in(run_dir):
         clock = [time.perf_counter()]
@@ -125,8 +129,6 @@ def make_module(cfg: DictConfig, codec: EncodecCodec) -> LanguageModelTraining:
     """The untrained model of the config, for the codec's codes."""
     model: Any = OmegaConf.to_container(cfg.model, resolve=True)
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
-    if model["kernel"] == "auto":
-        model["kernel"] = "fused" if accelerator(cfg) == "cuda" else "from_scratch"
     torch.manual_seed(cfg.seed)
     return LanguageModelTraining(
         model=model,
@@ -151,14 +153,6 @@ def describe_data(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
         "stores": {str(Path(folder).resolve()): weight for folder, weight in stores.items()},
         "accumulate_grad_batches": cfg.trainer.accumulate_grad_batches,
     }
-
-
-def accelerator(cfg: DictConfig) -> str:
-    """ "cuda" or "cpu": what the trainer's "auto" means here."""
-    name = cfg.trainer.accelerator
-    if name in ("auto", "gpu", "cuda"):
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return str(name)
 
 
 def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
@@ -190,8 +184,7 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
     codec = settings["codec"]
     data = settings["data"] or {}
     return {
-        # The kernel is how the model computes, not what.
-        **{f"model.{k}": v for k, v in settings["model"].items() if k != "kernel"},
+        **{f"model.{k}": v for k, v in settings["model"].items() if k not in HOW_NOT_WHAT},
         "pattern": settings["pattern"],
         "context": round(settings["context_frames"] / codec["frame_rate"], 2),
         "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",

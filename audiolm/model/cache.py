@@ -15,14 +15,20 @@ from torch import Tensor
 class KeyValueCache:
     """The keys and values of one attention layer, in memory that is allocated once.
 
+    As a `ring` it holds the last steps: when it is full, a new step takes the place of the oldest.
+    Their order in memory then is not that of time, which attention does not see: a query looks at
+    all of them, and rotary keys carry their position.
+
     Attributes:
-        keys, values: (B, H, max steps, E); only the first `length` steps are filled.
-        length: steps filled so far.
+        keys, values: (B, H, max steps, E); filled are the first `length` steps, or all.
+        length: steps appended so far, also those that a ring no longer holds.
+        ring: whether steps may be appended without end; otherwise `max steps` are all.
     """
 
     keys: Tensor
     values: Tensor
     length: int = 0
+    ring: bool = False
 
     @classmethod
     def allocate(
@@ -33,25 +39,36 @@ class KeyValueCache:
         head_dim: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        ring: bool = False,
     ) -> KeyValueCache:
-        """An empty cache for `batch` sequences of at most `max_steps` steps."""
+        """An empty cache for `batch` sequences of at most `max_steps` steps, or the last ones."""
         shape = (batch, num_heads, max_steps, head_dim)
         return cls(
             torch.zeros(shape, device=device, dtype=dtype),
             torch.zeros(shape, device=device, dtype=dtype),
+            ring=ring,
         )
 
+    @property
+    def max_steps(self) -> int:
+        """Steps there is room for."""
+        return self.keys.shape[2]
+
     def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the keys and values (B, H, S, E) of new steps; return those of all steps."""
+        """Append the keys and values (B, H, S, E) of new steps; return those of all steps held."""
         end = self.length + k.shape[2]
-        self.keys[:, :, self.length : end] = k
-        self.values[:, :, self.length : end] = v
+        # Of several steps at once the last would overwrite what the first are to see.
+        assert end <= self.max_steps or (self.ring and k.shape[2] == 1)
+        slot = self.length % self.max_steps
+        self.keys[:, :, slot : slot + k.shape[2]] = k
+        self.values[:, :, slot : slot + k.shape[2]] = v
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        held = min(end, self.max_steps)
+        return self.keys[:, :, :held], self.values[:, :, :held]
 
     def rows(self, start: int, stop: int) -> KeyValueCache:
         """A cache of the sequences start ... stop - 1 that shares this one's memory.
 
         Its `length` is its own.
         """
-        return KeyValueCache(self.keys[start:stop], self.values[start:stop], self.length)
+        return KeyValueCache(self.keys[start:stop], self.values[start:stop], self.length, self.ring)

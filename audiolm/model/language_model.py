@@ -31,7 +31,8 @@ class AudioLM(nn.Module):
         dropout: probability, on the summed embeddings and inside the blocks.
         attn_dropout: probability, on the attention weights (see `Transformer`).
         positions: "rotary", "sinusoidal" or "learned".
-        kernel: attention's kernel, "from_scratch" or "fused".
+        kernel: attention's kernel, a name in `attention.KERNELS`.
+        gradient_checkpointing: trade time for memory (see `Transformer`).
 
     Raises:
         ValueError: for heads that do not divide the width, unknown positions or kernel.
@@ -51,7 +52,8 @@ class AudioLM(nn.Module):
         dropout: float = 0.0,
         attn_dropout: float = 0.0,
         positions: str = "rotary",
-        kernel: str = "from_scratch",
+        kernel: str = "auto",
+        gradient_checkpointing: bool = False,
     ) -> None:
         super().__init__()
         self.num_codebooks = num_codebooks
@@ -74,6 +76,7 @@ class AudioLM(nn.Module):
             attn_dropout=attn_dropout,
             positions=positions,
             kernel=kernel,
+            gradient_checkpointing=gradient_checkpointing,
         )
         self.heads = nn.Linear(embed_dim, num_codebooks * codebook_size, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.02)
@@ -111,7 +114,9 @@ class AudioLM(nn.Module):
         logits = self.heads(x).view(batch, steps, self.num_codebooks, self.codebook_size)
         return logits.transpose(1, 2)  # type: ignore[no-any-return]
 
-    def make_caches(self, batch: int, max_steps: int | None = None) -> list[KeyValueCache]:
+    def make_caches(
+        self, batch: int, max_steps: int | None = None, ring: bool = False
+    ) -> list[KeyValueCache]:
         """Empty caches, one a block, on the model's device and in its type."""
         weight = self.heads.weight
         trunk = self.transformer
@@ -123,6 +128,7 @@ class AudioLM(nn.Module):
                 trunk.head_dim,
                 weight.device,
                 weight.dtype,
+                ring,
             )
             for _ in trunk.blocks
         ]

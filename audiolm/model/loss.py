@@ -6,12 +6,15 @@ Letters: B batch, K codebooks, T codec frames, S sequence steps, V codes in a co
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from audiolm.model.patterns import occupied_cells
+
+CHUNK = 2**19
+"""Logits whose softmax is computed at a time."""
 
 
 def scored_cells(positions: Tensor, lengths: Tensor, num_frames: int) -> Tensor:
@@ -44,16 +47,50 @@ def codebook_nats(logits: Tensor, steps: Tensor, mask: Tensor) -> tuple[Tensor, 
     Returns:
         (nats (K,) float32, counts (K,) int64).
     """
-    # An id outside the codes has no logit; ignore_index leaves such cells out, gradient and all.
     # In the order (B, S, K) the model's logits lie in memory already, and need no copy.
-    targets = steps.masked_fill(~mask, -100).transpose(1, 2)
-    nats = F.cross_entropy(
-        logits.transpose(1, 2).flatten(0, 2).float(),
-        targets.flatten(),
-        reduction="none",
-        ignore_index=-100,
-    ).view(targets.shape)
-    return nats.sum(dim=(0, 1)), mask.sum(dim=(0, 2))
+    cells = mask.transpose(1, 2)
+    # An id outside the codes has no logit: such cells take any, and count nothing.
+    targets = steps.transpose(1, 2).masked_fill(~cells, 0)
+    nats: Tensor = _CrossEntropy.apply(
+        logits.transpose(1, 2).flatten(0, 2), targets.flatten(), cells.flatten()
+    )
+    return nats.view(targets.shape).sum(dim=(0, 1)), mask.sum(dim=(0, 2))
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Nats (M,) float32 of targets (M,) under logits (M, V); 0 outside `counts` (M,).
+
+    The gradient is computed at once, some rows at a time: so neither logits in float32 nor
+    probabilities are ever stored whole, and a CPU finds them in its cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
+        nats = torch.empty(targets.shape, device=logits.device)
+        gradient = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
+        rows = max(1, CHUNK // logits.shape[1])
+        for first in range(0, len(targets), rows):
+            chunk = slice(first, first + rows)
+            log_p = logits[chunk].float().log_softmax(dim=-1)
+            own = targets[chunk, None]
+            counted = counts[chunk, None]
+            nats[chunk] = -log_p.gather(1, own).masked_fill_(~counted, 0.0)[:, 0]
+            if gradient is not None:
+                p = log_p.exp_()
+                p.scatter_add_(1, own, torch.full_like(own, -1, dtype=p.dtype))
+                gradient[chunk] = p.masked_fill_(~counted, 0.0)
+        ctx.save_for_backward(gradient)
+        return nats
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (of_logits,) = ctx.saved_tensors
+        grad_logits = torch.empty_like(of_logits)
+        rows = max(1, CHUNK // of_logits.shape[1])
+        for first in range(0, len(gradient), rows):
+            chunk = slice(first, first + rows)
+            grad_logits[chunk] = of_logits[chunk] * gradient[chunk, None]  # in float32
+        return grad_logits, None, None
 
 
 def mean_nats(nats: Tensor, counts: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ Letters: B batch, H heads, S sequence steps, D model width, E head width.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ class RotaryPositions(nn.Module):
 
     Args:
         head_dim: E, even.
-        max_seq_len: the largest number of positions.
+        max_seq_len: positions whose angles are made once; those of later ones are made when used.
         base: the slowest pair turns once in about 2 pi * base steps.
 
     Raises:
@@ -36,21 +38,54 @@ class RotaryPositions(nn.Module):
                 f"rotary positions need an even head width, not {head_dim}; "
                 f"choose another width or number of heads, or positions=sinusoidal"
             )
-        frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-        angles = torch.arange(max_seq_len, dtype=torch.float64)[:, None] * frequencies
-        angles = torch.cat([angles, angles], dim=-1)  # (max_seq_len, E)
-        self.register_buffer("cosines", angles.cos().float(), persistent=False)
-        self.register_buffer("sines", angles.sin().float(), persistent=False)
+        self.head_dim, self.base = head_dim, base
+        cosines, sines = self._made(0, max_seq_len)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """Turn (B, H, S, E), whose steps stand at positions `first`, `first` + 1, ..."""
-        steps = x.shape[2]
-        cosines = self.cosines[first : first + steps]
-        sines = self.sines[first : first + steps]
-        one, other = x.float().chunk(2, dim=-1)
-        turned = torch.cat([-other, one], dim=-1)
-        # In float32 whatever x is: bfloat16 has 8 bits, and angles of neighbours would coincide.
-        return (x.float() * cosines + turned * sines).to(x.dtype)
+        cosines, sines = self.angles(first, x.shape[2])
+        turned: Tensor = _Turn.apply(x, cosines, sines)
+        return turned
+
+    def angles(self, first: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, each (`steps`, E), of positions `first`, `first` + 1, ..."""
+        last = first + steps
+        if last > len(self.cosines):
+            cosines, sines = self._made(first, last)
+            return cosines.to(self.cosines.device), sines.to(self.sines.device)
+        return self.cosines[first:last], self.sines[first:last]
+
+    def _made(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        # In float64 until they are cosines: float32 knows 10,000,000 radians to half a radian only.
+        channels = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
+        frequencies = self.base ** (-channels / self.head_dim)
+        angles = torch.arange(first, last, dtype=torch.float64)[:, None] * frequencies
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos().float(), angles.sin().float()
+
+
+class _Turn(torch.autograd.Function):
+    """x turned by angles (S, E): its gradient is turned back, which takes no copy of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        ctx.save_for_backward(cosines, sines)
+        return turn(x, cosines, sines)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        cosines, sines = ctx.saved_tensors
+        return turn(gradient, cosines, -sines), None, None
+
+
+def turn(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    # In float32 whatever x is: bfloat16 has 8 bits, and angles of neighbours would coincide.
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    half = x.shape[-1] // 2
+    signed = torch.cat([-sines[:, :half], sines[:, half:]], dim=-1)
+    return (wide * cosines).addcmul_(wide.roll(half, dims=-1), signed).to(x.dtype)
 
 
 class SinusoidalPositions(nn.Module):

@@ -6,13 +6,16 @@ Letters: B batch, S sequence steps, D model width, H heads.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from audiolm.model.attention import CausalSelfAttention
 from audiolm.model.cache import KeyValueCache
+from audiolm.model.norm import RMSNorm
 from audiolm.model.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 
 POSITIONS = ("rotary", "sinusoidal", "learned")
@@ -44,17 +47,16 @@ class GatedFeedForward(nn.Module):
 class Block(nn.Module):
     """Attention, then feed-forward, each on a normalised copy that is added back.
 
-    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture" (pre-norm);
-    Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
+    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture" (pre-norm).
     """
 
     def __init__(
         self, attention: CausalSelfAttention, feedforward: GatedFeedForward, embed_dim: int
     ) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.attention_norm = RMSNorm(embed_dim)
         self.attention = attention
-        self.feedforward_norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.feedforward_norm = RMSNorm(embed_dim)
         self.feedforward = feedforward
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
@@ -78,10 +80,14 @@ class Transformer(nn.Module):
             weights of every head took a third of a training step on a CPU, so it is off unless
             asked for.
         positions: "rotary", "sinusoidal" or "learned".
-        kernel: attention's kernel, "from_scratch" or "fused".
+        kernel: attention's kernel, a name in `attention.KERNELS`.
+        gradient_checkpointing: keep only the input of each block for the backward pass, which
+            computes the rest again: about a third slower, for contexts that do not fit otherwise.
 
     Raises:
         ValueError: for unknown positions or kernel, or heads that do not divide the width.
+
+    Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost" (checkpointing).
     """
 
     def __init__(
@@ -94,7 +100,8 @@ class Transformer(nn.Module):
         dropout: float = 0.0,
         attn_dropout: float = 0.0,
         positions: str = "rotary",
-        kernel: str = "from_scratch",
+        kernel: str = "auto",
+        gradient_checkpointing: bool = False,
     ) -> None:
         super().__init__()
         if num_layers < 1 or num_heads < 1:
@@ -129,20 +136,23 @@ class Transformer(nn.Module):
             )
             feedforward = GatedFeedForward(embed_dim, feedforward_dim, dropout)
             blocks.append(Block(attention, feedforward, embed_dim))
+        self.gradient_checkpointing = gradient_checkpointing
         self.max_seq_len = max_seq_len
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
-        self.blocks = nn.ModuleList(blocks)
-        self.last_norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]
+        self.last_norm = RMSNorm(embed_dim)
         self._initialise()
 
     def forward(self, x: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
         """(B, S, D) -> (B, S, D); with one cache a block, `x` continues what they hold.
 
         Raises:
-            ValueError: when the sequence, with what the caches hold, exceeds `max_seq_len`.
+            ValueError: when the sequence, with what the caches hold, exceeds `max_seq_len`; with
+                rings and rotary positions it may.
         """
         past = caches[0].length if caches else 0
-        if past + x.shape[1] > self.max_seq_len:
+        endless = caches is not None and caches[0].ring and self.positions is None
+        if past + x.shape[1] > self.max_seq_len and not endless:
             raise ValueError(
                 f"a sequence of {past + x.shape[1]} steps exceeds max_seq_len={self.max_seq_len}; "
                 f"shorten it, or build the model for longer ones"
@@ -150,7 +160,10 @@ class Transformer(nn.Module):
         if self.positions is not None:
             x = self.positions(x, past)
         for i, block in enumerate(self.blocks):
-            x = block(x, None if caches is None else caches[i])
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, use_reentrant=False)
+            else:
+                x = block(x, None if caches is None else caches[i])
         return self.last_norm(x)  # type: ignore[no-any-return]
 
     @torch.no_grad()

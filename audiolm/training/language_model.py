@@ -20,7 +20,7 @@ from audiolm.model.loss import bits_per_second, codebook_nats, mean_nats, scored
 from audiolm.model.patterns import interleave
 from audiolm.tokens.windows import WindowBatch
 from audiolm.training.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import make_optimizer, take_settings_from
+from audiolm.training.optimisation import clip_gradients, make_optimizer, take_settings_from
 
 Batch = WindowBatch
 
@@ -151,7 +151,7 @@ class LanguageModelTraining(pl.LightningModule):
     ) -> None:
         # Once an optimiser step, however many batches it accumulates.
         limit = gradient_clip_val or float("inf")  # None and 0 are off
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), limit)
+        norm = clip_gradients(self.parameters(), limit)
         # A scaler of float16 gradients skips such steps itself.
         if not bool(torch.isfinite(norm)) and not str(self.trainer.precision).startswith("16"):
             raise FloatingPointError(self._not_finite("gradient", norm))

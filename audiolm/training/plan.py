@@ -67,19 +67,27 @@ def measure_yardsticks(data: TokenData) -> Yardsticks:
     return Yardsticks(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
 
 
-def estimate_memory(model: AudioLM, batch_size: int, steps: int, ema: bool, fused: bool) -> int:
+def estimate_memory(
+    model: AudioLM, batch_size: int, steps: int, *, ema: bool, kernel: str, bytes_each: int
+) -> int:
     """Bytes that weights, optimiser and activations of a training step will take, roughly.
 
     Counted are float32 weights, gradients, AdamW's two averages and the EMA, and what the
-    backward pass keeps: per block and step about 20 D values and, for the from-scratch kernel,
-    three S x S tables a head; and three copies of the logits.
+    backward pass keeps: per block and step about 20 D values, and S values a head for each table
+    of S x S that the kernel keeps; and two copies of the logits.
+
+    bytes_each: of a value that a matrix product makes: 2 under autocast, else 4.
     """
     parameters = count_parameters(model) * 4 * (5 if ema else 4)
+    trunk = model.transformer
     width = model.embedding.embedding_dim
-    tables = 0 if fused else 3 * model.transformer.num_heads * steps
-    per_step = len(model.transformer.blocks) * (20 * width + tables)
-    logits = 3 * model.num_codebooks * model.codebook_size
-    return parameters + batch_size * steps * (per_step + logits) * 4
+    # Attention written out keeps the scores, the weights and a copy of these for the product.
+    tables = {"from_scratch": 3.0, "fused": 0.0}.get(kernel, 0.5)
+    block = 20 * width * 4 + tables * trunk.num_heads * steps * bytes_each
+    blocks = len(trunk.blocks)
+    per_step = blocks * width * 4 + block if trunk.gradient_checkpointing else blocks * block
+    logits = 2 * model.num_codebooks * model.codebook_size * bytes_each
+    return parameters + round(batch_size * steps * (per_step + logits))
 
 
 def describe_plan(
@@ -96,8 +104,14 @@ def describe_plan(
     parts = trainer.accumulate_grad_batches * trainer.world_size
     windows = data.batch_size * parts
     steps = num_steps(module.positions)
-    fused = module.hparams["model"].get("kernel") == "fused"
-    memory = estimate_memory(model, data.batch_size, steps, ema_decay is not None, fused)
+    memory = estimate_memory(
+        model,
+        data.batch_size,
+        steps,
+        ema=ema_decay is not None,
+        kernel=module.hparams["model"].get("kernel", "auto"),
+        bytes_each=4 if precision.startswith("32") else 2,
+    )
     average = "" if ema_decay is None else f", average of the weights with decay {ema_decay:g}"
     per_second = codebooks * mix.frame_rate / math.log(2)  # nats per code to bits/s
     batches = data.training_batches(parts)

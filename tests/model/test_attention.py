@@ -11,6 +11,7 @@ from audiolm.model.attention import (
     CausalSelfAttention,
     MultiHeadAttention,
     SingleHeadAttention,
+    blocked_attention,
     scaled_dot_product_attention,
 )
 from audiolm.model.cache import KeyValueCache
@@ -122,7 +123,48 @@ def test_kernels_have_the_same_gradients() -> None:
         attention = CausalSelfAttention(16, 4, 16, dropout=0.0, kernel=kernel)
         attention(x).square().sum().backward()
         gradients.append(attention.qkv_proj.weight.grad)
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-5)
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 191, 192, 193, 577])
+@pytest.mark.parametrize("shape", [(1, 1, 4), (2, 3, 10)])
+def test_blocks_equal_the_whole(steps: int, shape: tuple[int, int, int]) -> None:
+    batch, heads, width = shape
+    torch.manual_seed(steps)
+    # Not in one piece of memory, as heads split off a projection.
+    qkv = torch.randn(batch, steps, heads, 3 * width, dtype=torch.float64, requires_grad=True)
+    future = torch.ones(steps, steps, dtype=torch.bool).triu(1)
+    direction = torch.randn(batch, heads, steps, width, dtype=torch.float64)
+    results = []
+    for kernel in ("blocked", "from_scratch"):
+        q, k, v = qkv.transpose(1, 2).chunk(3, dim=-1)
+        if kernel == "blocked":
+            out = blocked_attention(q, k, v, is_causal=True)
+        else:
+            out = scaled_dot_product_attention(q, k, v, future)
+        (gradient,) = torch.autograd.grad(out, qkv, direction)
+        results.append((out, gradient))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
+
+
+def test_blocks_under_autocast_are_as_exact_as_the_whole() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 200, 32)
+    exact = CausalSelfAttention(32, 4, 200, dropout=0.0).double()
+    errors = {}
+    for kernel in ("from_scratch", "blocked"):
+        rounded = CausalSelfAttention(32, 4, 200, dropout=0.0, kernel=kernel)
+        rounded.load_state_dict(exact.state_dict())
+        for module, inputs in ((exact, x.double()), (rounded, x)):
+            module.zero_grad()
+            enabled = module is rounded
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                out = module(inputs)
+            out.float().square().sum().backward()
+        difference = rounded.qkv_proj.weight.grad - exact.qkv_proj.weight.grad
+        errors[kernel] = (difference.norm() / exact.qkv_proj.weight.grad.norm()).item()
+    assert errors["blocked"] < 1.2 * errors["from_scratch"] < 0.05
 
 
 @pytest.mark.parametrize("kernel", sorted(KERNELS))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from audiolm.model import PATTERNS, AudioLM, count_parameters, interleave, make_pattern
 from audiolm.model.loss import bits_per_second, codebook_nats, mean_nats, scored_cells
@@ -31,7 +32,7 @@ def random_steps(pattern: str, batch: int = 2) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("kernel", ["from_scratch", "fused"])
+@pytest.mark.parametrize("kernel", ["from_scratch", "fused", "blocked"])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_nothing_from_the_future(pattern: str, kernel: str, positions: str) -> None:
     model = make_model(pattern, kernel=kernel, positions=positions)
@@ -135,6 +136,64 @@ def test_padding_carries_no_loss_and_no_gradient(pattern: str) -> None:
         losses.append(loss.item())
         gradients.append(model.heads.weight.grad.clone())
     assert losses[0] == losses[1] and torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("chunk", [V, 5 * V, 2**19])
+def test_the_loss_and_its_gradient_are_those_of_torch(
+    dtype: torch.dtype, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("audiolm.model.loss.CHUNK", chunk)
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(2, K, T, V)).to(dtype).requires_grad_()
+    steps = torch.randint(0, V, (2, K, T))
+    mask = torch.rand(2, K, T) < 0.7
+    steps = steps.masked_fill(~mask, V)  # the special id, which has no logit
+    weights = torch.rand(K)
+    nats, counts = codebook_nats(logits, steps, mask)
+    (gradient,) = torch.autograd.grad((nats * weights).sum(), logits)
+    expected = torch.stack(
+        [
+            F.cross_entropy(logits[:, k][mask[:, k]].float(), steps[:, k][mask[:, k]])
+            * mask[:, k].sum()
+            for k in range(K)
+        ]
+    )
+    (expected_gradient,) = torch.autograd.grad((expected * weights).sum(), logits)
+    torch.testing.assert_close(nats, expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(counts, mask.sum(dim=(0, 2)))
+    # Rounded to the type of the logits twice rather than once.
+    tolerance = 2 * torch.finfo(dtype).eps if dtype == torch.bfloat16 else 1e-6
+    torch.testing.assert_close(gradient, expected_gradient, rtol=tolerance, atol=tolerance)
+
+
+def test_checkpointing_changes_no_gradient() -> None:
+    steps = random_steps("delay")
+    gradients = []
+    for checkpointing in (False, True):
+        model = make_model("delay", gradient_checkpointing=checkpointing, dropout=0.2).train()
+        torch.manual_seed(3)
+        logits = model(steps)
+        logits.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for without, with_it in zip(*gradients, strict=True):
+        assert torch.equal(without, with_it)
+
+
+def test_checkpointing_keeps_less() -> None:
+    kept = {}
+    for checkpointing in (False, True):
+        model = make_model("delay", gradient_checkpointing=checkpointing)
+        sizes: list[int] = []
+
+        def pack(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(random_steps("delay"))
+        kept[checkpointing] = sum(sizes)
+    assert kept[True] < kept[False] / 2
 
 
 def test_special_cells_are_never_scored() -> None:
