@@ -1,5 +1,5 @@
 """From a model to codes: sampling, and the loop that draws token by token."""
 
-from audiolm.generation.streaming import generate, stream
+from audiolm.generation.streaming import generate, prepare, stream
 
-__all__ = ["generate", "stream"]
+__all__ = ["generate", "prepare", "stream"]

@@ -1,9 +1,16 @@
 """Frame by frame: the model draws the codes of a recording, or goes on with one.
 
-The model has learnt windows of `context_frames`, laid out by a pattern. So a recording is drawn
-window by window: when a window is full, its last half becomes the known beginning of the next.
-Every step thus sees between half a context and a whole one, in the very layout of training, at
-constant memory and at constant work a frame for any duration.
+The model has learnt windows of `context_frames`, laid out by a pattern. A recording that fits into
+one is drawn as one. A longer one, or one without end, is drawn at constant memory and constant
+work a frame, in one of two ways:
+
+    ring      the cache holds the last steps, three quarters of a window of them: the oldest makes
+              room for the newest
+    reread    window by window: when one is full, its last half becomes the known beginning of the
+              next, which is read anew; a step sees between half a window and a whole one
+
+A ring takes rotary positions, which know distances only, and a pattern whose steps repeat. It costs
+less, and held-out recordings are no less probable with it, though no such thing was in training.
 
 Letters: B samples, K codebooks, P prompt frames, T codec frames, S sequence steps,
 V codes in a codebook.
@@ -11,21 +18,28 @@ V codes in a codebook.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
 
+from audiolm.generation.engines import choose_engine, make_reader
+from audiolm.generation.layouts import EndlessLayout, Layout, WindowLayout
+from audiolm.generation.readers import Reader
 from audiolm.generation.sampling import check_sampling, draw_noise, sample_codes
+from audiolm.generation.weights import round_weights
 from audiolm.model.language_model import AudioLM
-from audiolm.model.patterns import Pattern, final_steps, num_steps, occupied_cells
+from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
-# Samples are computed in blocks of exactly this many, short ones filled up: a matrix product of
-# another height may add in another order, and a sample would depend on its batch after all. Up
-# to this many rows the weights' way through memory is the cost, so filling up is cheap.
-ROWS = 8
+WINDOWS = ("auto", "ring", "reread")
+
+RING_SHARE = 3 / 4
+"""Of a window's steps, those that a ring holds: as many as a step sees when re-reading, on average.
+A whole window was worse on recordings longer than it: few steps of training had so long a past."""
 
 
 def generate(
@@ -35,17 +49,17 @@ def generate(
     context_frames: int,
     seeds: Sequence[int],
     prompt: Tensor | None = None,
-    **sampling: object,
+    **settings: object,
 ) -> Tensor:
     """The codes (B, K, T) of `num_frames` = T frames: `stream`, collected."""
-    chunks = stream(model, pattern, num_frames, context_frames, seeds, prompt, **sampling)  # type: ignore[arg-type]
+    chunks = stream(model, pattern, num_frames, context_frames, seeds, prompt, **settings)  # type: ignore[arg-type]
     return torch.cat(list(chunks), dim=2)
 
 
 def stream(
     model: AudioLM,
     pattern: Pattern,
-    num_frames: int,
+    num_frames: int | None,
     context_frames: int,
     seeds: Sequence[int],
     prompt: Tensor | None = None,
@@ -54,24 +68,31 @@ def stream(
     top_k: int | None = None,
     top_p: float | None = None,
     greedy: bool = False,
-    use_cache: bool = True,
+    engine: str = "auto",
+    weights: str = "float32",
+    window: str = "auto",
 ) -> Iterator[Tensor]:
     """Yield chunks (B, K, t) of frames as they are finished, `num_frames` in all.
 
     Args:
         model: in eval mode, on its device.
         pattern: the one the model was trained with.
-        num_frames: T, prompt included.
+        num_frames: T, prompt included; None goes on until the caller stops asking.
         context_frames: frames of the windows the model was trained on.
-        seeds: one a sample; B = len(seeds). A sample depends on its own seed alone.
+        seeds: one a sample; B = len(seeds). A sample depends on its own seed alone, for the same
+            engine and weights: another engine adds in another order, and the two may part ways.
         prompt: codes (K, P) for all samples or (B, K, P), P <= `context_frames`; they come first,
             unchanged.
         temperature, top_k, top_p, greedy: see `sampling.sample_codes`.
-        use_cache: False computes every step from the whole window anew: slow, for tests.
+        engine: see `engines`; "auto" takes the fastest there is.
+        weights: "float32", "bfloat16" or "int8"; see `weights.round_weights`.
+        window: how to go past the end of a window, "ring" or "reread", as above; "auto" draws what
+            fits into a window as one, and longer ones with a ring where it can be had.
 
     Raises:
         ValueError: for a prompt longer than the context or than `num_frames`, of another number
-            of codebooks or with ids that are no codes, and for sampling settings out of range.
+            of codebooks or with ids that are no codes, for sampling settings out of range, and for
+            an engine, weights or a window that are unknown or cannot be had.
         FloatingPointError: for logits that are not finite, naming the frame.
     """
     check_sampling(temperature, top_k, top_p)
@@ -81,10 +102,92 @@ def stream(
         pattern,
         [torch.Generator().manual_seed(seed) for seed in seeds],
         partial(sample_codes, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy),
-        use_cache,
+        _reader_maker(model, pattern, num_frames, len(seeds), engine, weights),
     )
     # Checked above, at the call; drawn as the frames are asked for.
-    return drawing.recording(known, num_frames, context_frames)
+    if choose_window(window, model, pattern, num_frames, context_frames) == "ring":
+        return drawing.without_end(known, num_frames, context_frames)
+    return drawing.window_by_window(known, num_frames, context_frames)
+
+
+def prepare(
+    model: AudioLM,
+    pattern: Pattern,
+    num_frames: int | None,
+    context_frames: int,
+    batch: int,
+    *,
+    engine: str = "auto",
+    weights: str = "float32",
+    window: str = "auto",
+) -> str:
+    """Do now what the first frame would wait for: rounding, building, packing and compiling.
+
+    Arguments as of the `stream` that is to follow.
+
+    Returns:
+        the engine that it will use.
+
+    Raises:
+        ValueError: as `stream`.
+    """
+    make = _reader_maker(model, pattern, num_frames, batch, engine, weights)
+    ring = choose_window(window, model, pattern, num_frames, context_frames) == "ring"
+    if ring:
+        max_steps = _ring_steps(pattern, context_frames)
+    else:
+        frames = context_frames if num_frames is None else min(num_frames, context_frames)
+        max_steps = _window_steps(pattern, context_frames if pattern.fixed_length else frames)
+    with torch.inference_mode():
+        reader = make(max_steps, ring)
+        start = torch.full((batch, model.num_codebooks), model.special)
+        for _ in range(3):  # a CUDA graph is recorded after two calls
+            reader.step(start.to(model.heads.weight.device))
+            for cache in reader.step.caches:
+                cache.length = 0
+    return choose_engine(engine, model, num_frames)
+
+
+def choose_window(
+    window: str, model: AudioLM, pattern: Pattern, num_frames: int | None, context_frames: int
+) -> str:
+    """The way past the end of a window that "auto" is, or the named one itself.
+
+    Raises:
+        ValueError: for an unknown one, and for a ring where there can be none.
+    """
+    if window not in WINDOWS:
+        raise ValueError(f"window={window!r} is unknown; choose one of {', '.join(WINDOWS)}")
+    repeats = isinstance(pattern, StridedPattern)
+    turns = model.transformer.blocks[0].attention.rotary is not None
+    if window == "ring" and not (repeats and turns):
+        what = "a pattern whose steps repeat" if turns else "rotary positions"
+        raise ValueError(f"window=ring needs {what}, which this model has not; pass window=reread")
+    if window == "auto":
+        fits = num_frames is not None and num_frames <= context_frames
+        return "ring" if repeats and turns and not fits else "reread"
+    return window
+
+
+def _window_steps(pattern: Pattern, context_frames: int) -> int:
+    return num_steps(pattern.positions(context_frames))
+
+
+def _ring_steps(pattern: Pattern, context_frames: int) -> int:
+    return max(1, int(RING_SHARE * _window_steps(pattern, context_frames)))
+
+
+def _reader_maker(
+    model: AudioLM,
+    pattern: Pattern,
+    num_frames: int | None,
+    batch: int,
+    engine: str,
+    weights: str,
+) -> Callable[[int, bool], Reader]:
+    """Makes readers, from `max_steps` and `ring`."""
+    engine = choose_engine(engine, model, num_frames)
+    return partial(make_reader, engine, round_weights(model, weights), weights, batch)
 
 
 @dataclass
@@ -95,71 +198,104 @@ class _Drawing:
     pattern: Pattern
     generators: list[torch.Generator]
     sample: Callable[[Tensor, Tensor], Tensor]  # logits and noise (B, K, V) to codes (B, K)
-    use_cache: bool
+    make_reader: Callable[[int, bool], Reader]
 
-    def recording(self, known: Tensor, num_frames: int, context_frames: int) -> Iterator[Tensor]:
+    def without_end(
+        self, known: Tensor, num_frames: int | None, context_frames: int
+    ) -> Iterator[Tensor]:
+        """`known` (B, K, P), then frame after frame, each seeing the last steps of a ring."""
+        prompt_frames = known.shape[2]
+        if prompt_frames:
+            yield known
+        assert isinstance(self.pattern, StridedPattern)
+        if num_frames != prompt_frames:
+            layout = EndlessLayout(self.pattern, prompt_frames, known.device)
+            reader = self.make_reader(_ring_steps(self.pattern, context_frames), True)
+            wanted = None if num_frames is None else num_frames - prompt_frames
+            given = _laid_out(known, self.pattern.positions(max(prompt_frames, 1)), self.model)
+            yield from islice(self.frames(layout, reader, given, prompt_frames, 0), wanted)
+
+    def window_by_window(
+        self, known: Tensor, num_frames: int | None, context_frames: int
+    ) -> Iterator[Tensor]:
         """`known` (B, K, P), then window after window until there are `num_frames`."""
         if known.shape[2]:
             yield known
         start = 0  # the frame of the recording at which the window starts
-        while start + known.shape[2] < num_frames:
+        while num_frames is None or start + known.shape[2] < num_frames:
             if known.shape[2] == context_frames:
                 kept = context_frames // 2
                 start += context_frames - kept
                 known = known[:, :, context_frames - kept :]
-            window = min(context_frames, num_frames - start)
-            wanted = window - known.shape[2]
-            chunks = [known]
+            end = context_frames if num_frames is None else num_frames - start
+            wanted = min(context_frames, end)
             # A pattern of fixed length is laid out for more frames than may be wanted.
-            for chunk in self.window(
-                known, context_frames if self.pattern.fixed_length else window
+            laid_out = context_frames if self.pattern.fixed_length else wanted
+            prompt_frames = known.shape[2]
+            layout = WindowLayout(self.pattern, prompt_frames, laid_out, known.device)
+            reader = self.make_reader(layout.span, False)
+            given = _laid_out(known, self.pattern.positions(laid_out), self.model)
+            chunks = [known]
+            for chunk in islice(
+                self.frames(layout, reader, given, prompt_frames, start), wanted - prompt_frames
             ):
-                chunks.append(chunk[:, :, :wanted])
-                wanted -= chunks[-1].shape[2]
-                yield chunks[-1]
-                if wanted == 0:
-                    break
+                chunks.append(chunk)
+                yield chunk
             known = torch.cat(chunks, dim=2)
 
-    @torch.inference_mode()
-    def window(self, known: Tensor, num_frames: int) -> Iterator[Tensor]:
-        """Fill one window of `num_frames` frames that begins with `known` (B, K, P)."""
-        model = self.model
-        batch, codebooks, prompt_frames = known.shape
-        positions = self.pattern.positions(num_frames).to(known.device)
-        # What the model reads: the special id, then the steps; so it reads what is drawn at once.
-        inputs = known.new_full((batch, codebooks, 1 + num_steps(positions)), model.special)
-        steps = inputs[:, :, 1:]
-        steps.scatter_(2, positions[:, :prompt_frames].expand_as(known), known)
-        to_draw = occupied_cells(positions).to(known.device)  # (K, S)
-        to_draw.scatter_(1, positions[:, :prompt_frames], False)
-        finals = final_steps(positions).tolist()
+    def frames(
+        self, layout: Layout, reader: Reader, given: Tensor, done: int, start: int
+    ) -> Iterator[Tensor]:
+        """Yield frames (B, K, 1) from frame `done` of the layout on.
 
-        steps_to_draw = to_draw.any(dim=0).tolist()
-        reader = _Reader(model, batch, steps.shape[2] if self.use_cache else None)
-        done = prompt_frames
-        for s in range(steps_to_draw.index(True), steps.shape[2]):
-            if steps_to_draw[s]:
-                logits = reader.logits(inputs[:, :, : s + 1])
-                if not bool(torch.isfinite(logits).all()):
-                    raise FloatingPointError(
-                        f"the model's logits are not finite at frame {done} of the window; "
-                        f"its weights are damaged: take an earlier checkpoint"
-                    )
-                noise = draw_noise(self.generators, codebooks, model.codebook_size)
-                steps[:, :, s] = torch.where(
-                    to_draw[:, s], self.sample(logits, noise), steps[:, :, s]
-                )
-            first = done
-            while done < num_frames and finals[done] <= s:
-                done += 1
-            if done > first:
-                index = positions[:, first:done].expand(batch, codebooks, done - first)
-                yield steps.gather(2, index)
+        Args:
+            layout: the steps and what to draw in them.
+            reader: one that has read nothing.
+            given: (B, K, 1 + steps), the special id and the first steps: the codes known before,
+                and the special id in the other cells.
+            start: the frame of the recording at which the layout starts, for messages.
+        """
+        batch, codebooks, num_given = given.shape
+        empty = given[:, :, 0]
+        codebook = torch.arange(codebooks, device=given.device)
+        unread = given[:, :, : 1 + layout.first_step]
+        recent = given.new_empty(batch, codebooks, layout.span)  # the steps drawn last, in a ring
+        for step in layout.steps():
+            finished: list[Tensor] = []
+            # Not around the whole: a generator that is left unfinished would end inside of it.
+            with torch.inference_mode():
+                row = given[:, :, 1 + step] if 1 + step < num_given else empty
+                drawn = layout.to_draw(step)
+                if drawn is not None:
+                    logits = reader.read(unread)
+                    unread = unread[:, :, :0]
+                    if not math.isfinite(float(logits.sum())):
+                        raise FloatingPointError(
+                            f"the model's logits are not finite at frame {start + done}; its "
+                            f"weights are damaged: take an earlier checkpoint"
+                        )
+                    noise = draw_noise(self.generators, codebooks, self.model.codebook_size)
+                    row = torch.where(drawn, self.sample(logits, noise), row)
+                unread = torch.cat([unread, row[:, :, None]], dim=2)
+                recent[:, :, step % layout.span] = row
+                while (where := layout.steps_of(done)) is not None and step >= where[-1]:
+                    where = where.to(given.device) % layout.span
+                    finished.append(recent[:, codebook, where][:, :, None])
+                    done += 1
+            yield from finished
+
+
+def _laid_out(known: Tensor, positions: Tensor, model: AudioLM) -> Tensor:
+    """The special id, then the steps of `positions` (K, T) with codes of the first P frames."""
+    batch, codebooks, frames = known.shape
+    given = known.new_full((batch, codebooks, 1 + num_steps(positions)), model.special)
+    index = positions[:, :frames].to(known.device).expand_as(known)
+    given[:, :, 1:].scatter_(2, index, known)
+    return given
 
 
 def _prompt_rows(
-    prompt: Tensor | None, batch: int, model: AudioLM, num_frames: int, context_frames: int
+    prompt: Tensor | None, batch: int, model: AudioLM, num_frames: int | None, context_frames: int
 ) -> Tensor:
     """The prompt as (B, K, P), checked; P = 0 without one."""
     device = model.heads.weight.device
@@ -178,7 +314,7 @@ def _prompt_rows(
             f"the prompt of {frames} frames is longer than the model's context of "
             f"{context_frames}; shorten it with prompt_duration"
         )
-    if frames > num_frames:
+    if num_frames is not None and frames > num_frames:
         raise ValueError(
             f"the prompt of {frames} frames is longer than the {num_frames} asked for; "
             f"raise duration, which includes the prompt"
@@ -189,57 +325,3 @@ def _prompt_rows(
             f"model lie in 0 ... {model.codebook_size - 1}"
         )
     return prompt.to(device)
-
-
-class _Reader:
-    """Reads the steps of one window as they become known, and gives the logits of the next.
-
-    What a sample's logits are made of is the same in every batch: single steps are computed in
-    blocks of exactly `ROWS` samples, and passes over many steps sample by sample.
-    """
-
-    def __init__(self, model: AudioLM, batch: int, cache_steps: int | None) -> None:
-        self.model = model
-        self.batch = batch
-        self.fill = -batch % ROWS
-        self.caches = (
-            None if cache_steps is None else model.make_caches(batch + self.fill, cache_steps)
-        )
-
-    def logits(self, inputs: Tensor) -> Tensor:
-        """Logits (B, K, V) after `inputs` (B, K, n), which go on from those of the last call."""
-        if self.caches is None:
-            return torch.cat([self._extend(row, None) for row in torch.split(inputs, 1)])
-        new = inputs[:, :, self.caches[0].length :]
-        logits = self._read_one(new) if new.shape[2] == 1 else self._read_many(new)
-        for cache in self.caches:
-            cache.length += new.shape[2]
-        return logits
-
-    def _read_one(self, new: Tensor) -> Tensor:
-        filled = torch.cat([new, new[:1].expand(self.fill, -1, -1)])
-        blocks = torch.split(filled, ROWS)
-        logits = [self._extend(block, i * ROWS) for i, block in enumerate(blocks)]
-        return torch.cat(logits)[: self.batch]
-
-    def _read_many(self, new: Tensor) -> Tensor:
-        assert self.caches is not None
-        count = new.shape[2]
-        logits = [self._extend(new[:1], 0)]
-        for b in range(1, self.batch):
-            if self.caches[0].length == 0 and torch.equal(new[b], new[0]):
-                # One prompt for all samples, the usual case, is read once.
-                for cache in self.caches:
-                    cache.keys[b, :, :count] = cache.keys[0, :, :count]
-                    cache.values[b, :, :count] = cache.values[0, :, :count]
-                logits.append(logits[0])
-            else:
-                logits.append(self._extend(new[b : b + 1], b))
-        return torch.cat(logits)
-
-    def _extend(self, inputs: Tensor, first_row: int | None) -> Tensor:
-        """Logits (b, K, V) after `inputs` (b, K, n), samples `first_row` ... of the caches."""
-        caches = None
-        if self.caches is not None and first_row is not None:
-            caches = [cache.rows(first_row, first_row + len(inputs)) for cache in self.caches]
-        return self.model.extend(inputs, caches)[:, :, -1]

@@ -1,29 +1,18 @@
 """The generation loop: cached = uncached, batch = alone, stream = one-shot, prompts survive."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
-from audiolm.generation import generate, stream
-from audiolm.generation.streaming import ROWS, _Reader
+from audiolm.generation import generate, stream, streaming
+from audiolm.generation.readers import ROWS, EagerStep, Reader
 from audiolm.model import PATTERNS, AudioLM, make_pattern
-from audiolm.model.patterns import num_steps
 
 K, V, CONTEXT = 3, 19, 8
 
-
-def make_model(pattern: str, positions: str = "rotary") -> AudioLM:
-    torch.manual_seed(0)
-    steps = num_steps(make_pattern(pattern, K).positions(CONTEXT))
-    model = AudioLM(
-        K, V, steps, embed_dim=24, num_layers=2, num_heads=4, positions=positions
-    ).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.ndim >= 2:  # far from uniform, so that samples depend on the past
-                weight.mul_(8)
-    return model
+MakeModel = Callable[..., AudioLM]
 
 
 def prompt_of(frames: int) -> torch.Tensor | None:
@@ -32,58 +21,72 @@ def prompt_of(frames: int) -> torch.Tensor | None:
     return torch.randint(0, V, (K, frames), generator=torch.Generator().manual_seed(7))
 
 
-def recorded(model: AudioLM) -> tuple[list[torch.Tensor], Callable[[], None]]:
-    """Last logits of every pass of the model, of its first row."""
-    seen: list[torch.Tensor] = []
-    original = model.extend
+class Uncached:
+    """Reads every step from the whole window anew."""
 
-    def extend(*args: object, **kwargs: object) -> torch.Tensor:
-        logits = original(*args, **kwargs)
-        seen.append(logits[0, :, -1])
-        return logits
+    def __init__(self, model: AudioLM) -> None:
+        self.model = model
+        self.inputs = torch.empty(0)
 
-    model.extend = extend  # type: ignore[method-assign]
-    return seen, lambda: delattr(model, "extend")
+    def read(self, new: torch.Tensor) -> torch.Tensor:
+        self.inputs = torch.cat([self.inputs, new], dim=2) if self.inputs.numel() else new
+        return self.model.extend(self.inputs)[:, :, -1]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("prompt", [0, 1, 5, CONTEXT])
 @pytest.mark.parametrize("frames", [CONTEXT, 3 * CONTEXT + 1])
-@pytest.mark.parametrize("positions", ["rotary", "learned"])
-def test_cached_logits_equal_uncached(
-    pattern: str, prompt: int, frames: int, positions: str
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal"])
+def test_every_engine_gives_the_logits_of_no_cache(
+    pattern: str,
+    prompt: int,
+    frames: int,
+    positions: str,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    make_model: MakeModel,
 ) -> None:
     model = make_model(pattern, positions)
-    codes, logits = [], []
-    for use_cache in (True, False):
-        seen, restore = recorded(model)
-        out = generate(
-            model,
-            make_pattern(pattern, K),
-            frames,
-            CONTEXT,
-            [5],
-            prompt_of(prompt),
-            use_cache=use_cache,
-        )
-        restore()
-        codes.append(out)
-        logits.append(torch.stack(seen) if seen else torch.zeros(0))
-    assert codes[0].shape == (1, K, frames)
-    assert torch.equal(*codes)
-    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
+    seen: list[torch.Tensor] = []
+    sample_codes = streaming.sample_codes
+
+    def recording(logits: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        seen.append(logits)
+        return sample_codes(logits, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(streaming, "sample_codes", recording)
+    draw = partial(
+        generate,
+        model,
+        make_pattern(pattern, K),
+        frames,
+        CONTEXT,
+        [5, 6],
+        prompt_of(prompt),
+        window="reread",
+    )
+    found = draw(engine=engine)
+    cached = list(seen)
+    seen.clear()
+    monkeypatch.setattr(streaming, "make_reader", lambda *_: Uncached(model))
+    assert torch.equal(draw(engine="eager"), found)
+    assert found.shape == (2, K, frames) and len(cached) == len(seen)
+    for one, other in zip(cached, seen, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("prompt", [0, 3])
-def test_a_sample_depends_on_its_own_seed_only(pattern: str, prompt: int) -> None:
+def test_a_sample_depends_on_its_own_seed_only(
+    pattern: str, prompt: int, engine: str, make_model: MakeModel
+) -> None:
     model = make_model(pattern)
     seeds = list(range(2 * ROWS + 1))
 
     def draw(chosen: list[int]) -> torch.Tensor:
-        return generate(
-            model, make_pattern(pattern, K), 2 * CONTEXT, CONTEXT, chosen, prompt_of(prompt)
-        )
+        laid_out = make_pattern(pattern, K)
+        prompt_codes = prompt_of(prompt)
+        return generate(model, laid_out, 2 * CONTEXT, CONTEXT, chosen, prompt_codes, engine=engine)
 
     many = draw(seeds)
     for chosen in ([4], [4, 3], seeds[:ROWS], seeds[::-1], [4] * 3):
@@ -99,12 +102,12 @@ def test_logits_of_a_sample_are_the_same_bits_in_every_batch(width: int) -> None
     steps = torch.randint(0, V, (2 * ROWS + 3, K, CONTEXT))
 
     def last_logits(rows: torch.Tensor) -> torch.Tensor:
-        reader = _Reader(model, len(rows), CONTEXT)
+        reader = Reader(model, EagerStep(model, len(rows), CONTEXT, ring=False))
         inputs = torch.cat([torch.full_like(rows[:, :, :1], V), rows], dim=2)
         with torch.inference_mode():
-            reader.logits(inputs[:, :, :3])  # several steps at once, then one by one
+            reader.read(inputs[:, :, :3])  # several steps at once, then one by one
             return torch.cat(
-                [reader.logits(inputs[:, :, : s + 1]) for s in range(3, CONTEXT)], dim=-1
+                [reader.read(inputs[:, :, s : s + 1]) for s in range(3, CONTEXT)], dim=-1
             )
 
     whole = last_logits(steps)
@@ -112,7 +115,9 @@ def test_logits_of_a_sample_are_the_same_bits_in_every_batch(width: int) -> None
         assert torch.equal(last_logits(steps[rows]), whole[rows])
 
 
-def test_a_pattern_of_fixed_length_is_always_laid_out_for_the_context() -> None:
+def test_a_pattern_of_fixed_length_is_always_laid_out_for_the_context(
+    make_model: MakeModel,
+) -> None:
     model, laid_out = make_model("coarse_first"), make_pattern("coarse_first", K)
     whole = generate(model, laid_out, CONTEXT, CONTEXT, [0, 1])
     for frames in (1, 3, CONTEXT - 1):
@@ -122,26 +127,41 @@ def test_a_pattern_of_fixed_length_is_always_laid_out_for_the_context() -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("frames", [1, 5, CONTEXT, CONTEXT + 1, 4 * CONTEXT])
-def test_stream_equals_generate_and_wastes_nothing(pattern: str, frames: int) -> None:
+@pytest.mark.parametrize("window", ["auto", "reread"])
+def test_stream_equals_generate_and_wastes_nothing(
+    pattern: str, frames: int, window: str, make_model: MakeModel
+) -> None:
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
-    chunks = list(stream(model, laid_out, frames, CONTEXT, [1, 2]))
+    chunks = list(stream(model, laid_out, frames, CONTEXT, [1, 2], window=window))
     assert all(chunk.shape[2] > 0 for chunk in chunks)
-    whole = generate(model, laid_out, frames, CONTEXT, [1, 2])
+    whole = generate(model, laid_out, frames, CONTEXT, [1, 2], window=window)
     assert torch.equal(torch.cat(chunks, dim=2), whole)
     assert whole.shape == (2, K, frames)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("prompt", [1, 4, CONTEXT])
-def test_the_prompt_survives_verbatim(pattern: str, prompt: int) -> None:
+@pytest.mark.parametrize("window", ["auto", "reread"])
+def test_the_prompt_survives_verbatim(
+    pattern: str, prompt: int, window: str, engine: str, make_model: MakeModel
+) -> None:
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
-    codes = generate(model, laid_out, 2 * CONTEXT, CONTEXT, [1, 2], prompt_of(prompt))
+    codes = generate(
+        model,
+        laid_out,
+        2 * CONTEXT,
+        CONTEXT,
+        [1, 2],
+        prompt_of(prompt),
+        window=window,
+        engine=engine,
+    )
     assert torch.equal(codes[0, :, :prompt], prompt_of(prompt))
     assert torch.equal(codes[1, :, :prompt], prompt_of(prompt))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_one_prompt_a_sample(pattern: str) -> None:
+def test_one_prompt_a_sample(pattern: str, make_model: MakeModel) -> None:
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
     prompts = torch.randint(0, V, (3, K, 4))
     together = generate(model, laid_out, 14, CONTEXT, [1, 2, 3], prompts)
@@ -151,18 +171,20 @@ def test_one_prompt_a_sample(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_only_codes_come_out(pattern: str) -> None:
+def test_only_codes_come_out(pattern: str, make_model: MakeModel) -> None:
     model = make_model(pattern)
     codes = generate(model, make_pattern(pattern, K), 40, CONTEXT, list(range(4)), temperature=5.0)
     assert int(codes.min()) >= 0 and int(codes.max()) < V
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_greedy_codes_are_the_most_probable_of_a_full_pass(pattern: str) -> None:
+def test_greedy_codes_are_the_most_probable_of_a_full_pass(
+    pattern: str, make_model: MakeModel
+) -> None:
     from audiolm.model import deinterleave, interleave
 
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
-    codes = generate(model, laid_out, CONTEXT, CONTEXT, [0], greedy=True)
+    codes = generate(model, laid_out, CONTEXT, CONTEXT, [0], greedy=True, window="reread")
     positions = laid_out.positions(CONTEXT)
     best = model(interleave(codes, positions, V)).argmax(dim=-1)
     assert torch.equal(deinterleave(best, positions), codes)
@@ -174,7 +196,7 @@ def test_a_context_of_one_frame() -> None:
     assert generate(model, laid_out, 5, 1, [0]).shape == (1, K, 5)
 
 
-def test_bad_prompts_are_refused() -> None:
+def test_bad_prompts_are_refused(make_model: MakeModel) -> None:
     model, laid_out = make_model("delay"), make_pattern("delay", K)
     with pytest.raises(ValueError, match="9 frames is longer than the model's context of 8"):
         generate(model, laid_out, 20, CONTEXT, [0], prompt_of(9))
@@ -186,9 +208,12 @@ def test_bad_prompts_are_refused() -> None:
         generate(model, laid_out, 9, CONTEXT, [0], torch.zeros(K + 1, 2, dtype=torch.long))
 
 
-def test_damaged_weights_are_named_and_not_sampled() -> None:
+@pytest.mark.parametrize("damage", [float("nan"), float("inf")])
+def test_damaged_weights_are_named_and_not_sampled(
+    engine: str, damage: float, make_model: MakeModel
+) -> None:
     model = make_model("delay")
     with torch.no_grad():
-        model.heads.weight[0, 0] = float("nan")
+        model.transformer.blocks[0].feedforward.out_proj.weight[3, 5] = damage
     with pytest.raises(FloatingPointError, match="not finite at frame 0"):
-        generate(model, make_pattern("delay", K), 5, CONTEXT, [0])
+        generate(model, make_pattern("delay", K), 5, CONTEXT, [0], engine=engine)

@@ -1,0 +1,100 @@
+"""Which codes of which steps are to be drawn: in one window, or without end.
+
+Letters: K codebooks, P prompt frames, T codec frames, S sequence steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from audiolm.model.patterns import Pattern, StridedPattern, num_steps, occupied_cells
+
+
+class Layout(Protocol):
+    """Frames P, P + 1, ... of a recording whose first P frames are known."""
+
+    span: int
+    """Steps from the first code of a frame to its last, at most."""
+
+    first_step: int
+    """The first with a code to draw."""
+
+    def steps(self) -> Iterable[int]:
+        """Steps in turn, from the first to draw in to the last, if there is one."""
+
+    def to_draw(self, step: int) -> Tensor | None:
+        """(K,) boolean: the codebooks of which the step holds a code to draw; None for none."""
+
+    def steps_of(self, frame: int) -> Tensor | None:
+        """(K,) int64: the steps in which the codes of a frame stand; None past the last frame."""
+
+
+class WindowLayout:
+    """T frames, laid out by any pattern; cells that hold none of their codes stay empty.
+
+    Args:
+        pattern: lays them out.
+        prompt_frames: P.
+        num_frames: T > P.
+        device: of the results.
+    """
+
+    def __init__(
+        self, pattern: Pattern, prompt_frames: int, num_frames: int, device: torch.device
+    ) -> None:
+        self._positions = pattern.positions(num_frames)
+        cells = occupied_cells(self._positions)
+        cells.scatter_(1, self._positions[:, :prompt_frames], False)
+        self._drawn = cells.any(dim=0).tolist()
+        self._cells = cells.to(device)
+        self.span = num_steps(self._positions)
+        self.first_step = self._drawn.index(True)
+
+    def steps(self) -> Iterable[int]:
+        return range(self.first_step, self.span)
+
+    def to_draw(self, step: int) -> Tensor | None:
+        return self._cells[:, step] if self._drawn[step] else None
+
+    def steps_of(self, frame: int) -> Tensor | None:
+        return self._positions[:, frame] if frame < self._positions.shape[1] else None
+
+
+class EndlessLayout:
+    """Frames without end, so that a frame does not depend on how many follow.
+
+    Args:
+        pattern: lays them out.
+        prompt_frames: P.
+        device: of the results.
+    """
+
+    def __init__(self, pattern: StridedPattern, prompt_frames: int, device: torch.device) -> None:
+        self._stride, self._offsets = pattern.stride, torch.tensor(pattern.offsets)
+        self._device = device
+        self.span = pattern.offsets[-1] + 1
+        self.first_step = pattern.stride * prompt_frames
+        # From here on no step holds a code of the prompt, and steps repeat.
+        self._steady = self.first_step + pattern.offsets[-1]
+        self._column = functools.cache(self._made_column)
+
+    def steps(self) -> Iterable[int]:
+        return itertools.count(self.first_step)
+
+    def to_draw(self, step: int) -> Tensor | None:
+        past = max(step - self._steady, 0)
+        return self._column(step - past + past % self._stride)
+
+    def steps_of(self, frame: int) -> Tensor:
+        return self._stride * frame + self._offsets
+
+    def _made_column(self, step: int) -> Tensor | None:
+        since = step - self._offsets
+        drawn = (since % self._stride == 0) & (since >= self.first_step)
+        return drawn.to(self._device) if drawn.any() else None

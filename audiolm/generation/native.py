@@ -1,0 +1,197 @@
+"""The decode step in C++, for CPUs: `decode_step.cpp` with a model's weights.
+
+Letters: B batch rows, K codebooks, V codes in a codebook, D model width, H heads, E head width.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from audiolm.generation.build import load_library
+from audiolm.generation.weights import WEIGHTS, OncePerModel, quantise_rows
+from audiolm.model.cache import KeyValueCache
+from audiolm.model.language_model import AudioLM
+
+
+class _Matrix(Structure):
+    _fields_ = (("weights", c_void_p), ("scales", c_void_p))
+
+
+class _Layer(Structure):
+    _fields_ = (
+        ("attention_norm", c_void_p),
+        ("feedforward_norm", c_void_p),
+        ("qkv", _Matrix),
+        ("out", _Matrix),
+        ("gate", _Matrix),
+        ("value", _Matrix),
+        ("feedforward_out", _Matrix),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+    )
+
+
+class _Model(Structure):
+    _fields_ = (
+        ("kind", c_int64),
+        ("codebooks", c_int64),
+        ("codes", c_int64),
+        ("width", c_int64),
+        ("layers", c_int64),
+        ("heads", c_int64),
+        ("feedforward", c_int64),
+        ("capacity", c_int64),
+        ("epsilon", c_float),
+        ("embedding", c_void_p),
+        ("layer", POINTER(_Layer)),
+        ("last_norm", c_void_p),
+        ("head", _Matrix),
+    )
+
+
+class NativeStep:
+    """Reads one step of B rows, whose keys and values `caches` hold; gives the next one's logits.
+
+    The same function as `model.extend`, but for the order of additions. A row's logits are the
+    same bits in every batch.
+
+    Args:
+        model: on the CPU, in float32, its matrices rounded to `weights`.
+        weights: what the matrices are packed as; see `weights.round_weights`.
+        caches: one a block, of B rows; filled as far as their `length` says.
+
+    Raises:
+        ValueError: where the library cannot be built, or for a model in another type or place.
+    """
+
+    def __init__(self, model: AudioLM, weights: str, caches: list[KeyValueCache]) -> None:
+        check_native(model)
+        self.library = load_library()
+        self.library.scratch_size.restype = c_int64
+        self.packed = packed(model, weights)
+        self.caches = caches
+        trunk = model.transformer
+        rows, capacity = len(caches[0].keys), caches[0].max_steps
+        self.layers = (_Layer * len(caches))(*self.packed.layers)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            layer.keys, layer.values = cache.keys.data_ptr(), cache.values.data_ptr()
+        self.model = _Model(
+            kind=WEIGHTS.index(weights),
+            codebooks=model.num_codebooks,
+            codes=model.codebook_size,
+            width=model.embedding.embedding_dim,
+            layers=len(self.layers),
+            heads=trunk.num_heads,
+            feedforward=trunk.blocks[0].feedforward.out_proj.in_features,
+            capacity=capacity,
+            epsilon=trunk.last_norm.eps,
+            embedding=self.packed.embedding,
+            layer=self.layers,
+            last_norm=self.packed.last_norm,
+            head=self.packed.head,
+        )
+        self.threads = torch.get_num_threads()
+        size = self.library.scratch_size(
+            ctypes.byref(self.model), c_int64(rows), c_int64(self.threads)
+        )
+        self.scratch = torch.zeros(size)
+        self.logits_shape = (rows, model.num_codebooks, model.codebook_size)
+        # Where a step stands is either added to its input or turns its queries and keys.
+        self.added = trunk.positions
+        self.rotary = trunk.blocks[0].attention.rotary
+        self.origin = torch.zeros(1, 1, model.embedding.embedding_dim)
+
+    def __call__(self, codes: Tensor) -> Tensor:
+        """Logits (B, K, V) after codes (B, K), the next step of the caches."""
+        past, capacity = self.caches[0].length, self.caches[0].max_steps
+        assert codes.shape == self.logits_shape[:2] and (past < capacity or self.caches[0].ring)
+        codes = codes.contiguous()
+        position = None if self.added is None else self.added(self.origin, past)
+        angles = (None, None) if self.rotary is None else self.rotary.angles(past, 1)
+        logits = torch.empty(self.logits_shape)
+        self.library.decode_step(
+            ctypes.byref(self.model),
+            c_int64(len(codes)),
+            _pointer(codes),
+            _pointer(position),
+            _pointer(angles[0]),
+            _pointer(angles[1]),
+            c_int64(past % capacity),
+            c_int64(min(past + 1, capacity)),
+            _pointer(self.scratch),
+            _pointer(logits),
+            c_int64(self.threads),
+        )
+        for cache in self.caches:
+            cache.length += 1
+        return logits
+
+
+def check_native(model: AudioLM) -> None:
+    """Raise ValueError for a model that the native step cannot compute."""
+    weight = model.heads.weight
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        raise ValueError(
+            f"engine=native computes on the CPU in float32, and the model is on {weight.device} "
+            f"in {weight.dtype}; pass engine=eager"
+        )
+
+
+class _Packed:
+    """A model's weights in the layout of `decode_step.cpp`, and the structures that point there."""
+
+    def __init__(self, model: AudioLM, weights: str) -> None:
+        self.weights = weights
+        self.lanes = load_library().lanes()
+        self.kept: list[Tensor] = []  # what the structures point at
+        trunk = model.transformer
+        self.embedding = self._keep(model.embedding.weight)
+        self.last_norm = self._keep(trunk.last_norm.weight)
+        self.head = self._matrix(model.heads.weight)
+        self.layers = []
+        for block in trunk.blocks:
+            gate, value = block.feedforward.in_proj.weight.chunk(2)
+            self.layers.append(
+                _Layer(
+                    self._keep(block.attention_norm.weight),
+                    self._keep(block.feedforward_norm.weight),
+                    self._matrix(block.attention.qkv_proj.weight),
+                    self._matrix(block.attention.o_proj.weight),
+                    self._matrix(gate),
+                    self._matrix(value),
+                    self._matrix(block.feedforward.out_proj.weight),
+                )
+            )
+
+    def _keep(self, tensor: Tensor) -> int:
+        tensor = tensor.detach().contiguous()
+        self.kept.append(tensor)
+        return tensor.data_ptr()
+
+    def _matrix(self, matrix: Tensor) -> _Matrix:
+        matrix = matrix.detach()
+        if self.weights == "int8":
+            integers, scales = quantise_rows(matrix)
+            return _Matrix(self._keep(self._blocks(integers, 4)), self._keep(scales))
+        if self.weights == "bfloat16":
+            return _Matrix(self._keep(self._blocks(matrix.bfloat16(), 2)))
+        return _Matrix(self._keep(self._blocks(matrix, 1)))
+
+    def _blocks(self, matrix: Tensor, numbers: int) -> Tensor:
+        """In the order of `struct Matrix`, with so many `numbers` in a word of 4 bytes."""
+        rows, columns = matrix.shape
+        filled = F.pad(matrix, (0, -columns % (self.lanes * numbers), 0, -rows % 4))
+        parts = filled.view(-(-rows // 4), 4, -1, numbers, self.lanes)
+        return parts.permute(0, 2, 1, 4, 3).contiguous()
+
+
+packed = OncePerModel(_Packed)
+
+
+def _pointer(tensor: Tensor | None) -> c_void_p:
+    return c_void_p(None if tensor is None else tensor.data_ptr())

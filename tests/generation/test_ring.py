@@ -1,0 +1,134 @@
+"""Past the end of a window: the ring is a band of attention, and streams have no end."""
+
+from collections.abc import Callable
+from itertools import islice
+
+import pytest
+import torch
+
+from audiolm.generation import generate, stream
+from audiolm.generation.engines import make_reader
+from audiolm.generation.streaming import choose_window
+from audiolm.model import AudioLM, make_pattern
+
+K, V, CONTEXT = 3, 19, 8
+
+MakeModel = Callable[..., AudioLM]
+
+STRIDED = ("parallel", "delay", "flatten")
+
+
+def prompt_of(frames: int) -> torch.Tensor | None:
+    if frames == 0:
+        return None
+    return torch.randint(0, V, (K, frames), generator=torch.Generator().manual_seed(7))
+
+
+def banded(model: AudioLM, inputs: torch.Tensor, window: int) -> torch.Tensor:
+    """Logits (B, K, S, V) when every layer lets a step see the last `window` steps."""
+    steps = inputs.shape[2]
+    longer = AudioLM(
+        K, V, steps, embed_dim=24, num_layers=2, num_heads=4, kernel="from_scratch"
+    ).eval()
+    longer.load_state_dict(model.state_dict())
+    for block in longer.transformer.blocks:
+        block.attention.causal_mask |= torch.ones(steps, steps, dtype=torch.bool).tril(-window)
+    return longer.extend(inputs)
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 8])
+def test_a_ring_is_a_band_of_attention(engine: str, at_once: int, make_model: MakeModel) -> None:
+    model, window, steps = make_model("parallel"), 8, 45
+    inputs = torch.randint(0, V, (2, K, steps), generator=torch.Generator().manual_seed(3))
+    reader = make_reader(engine, model, "float32", 2, window, True)
+    with torch.inference_mode():
+        found = [reader.read(inputs[:, :, :at_once])]
+        found += [reader.read(inputs[:, :, s : s + 1]) for s in range(at_once, steps)]
+        expected = banded(model, inputs, window)[:, :, at_once - 1 :]
+    torch.testing.assert_close(torch.stack(found, dim=2), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_ring_that_is_not_full_is_a_plain_cache(engine: str, make_model: MakeModel) -> None:
+    model = make_model("parallel")
+    inputs = torch.randint(0, V, (1, K, 8))
+    with torch.inference_mode():
+        plain, ring = (make_reader(engine, model, "float32", 1, 8, kind) for kind in (False, True))
+        for s in range(8):
+            one = inputs[:, :, s : s + 1]
+            assert torch.equal(plain.read(one), ring.read(one))
+
+
+@pytest.mark.parametrize("pattern", STRIDED)
+@pytest.mark.parametrize("prompt", [0, 3, CONTEXT])
+@pytest.mark.parametrize("window", ["ring", "reread"])
+def test_a_stream_without_end_begins_like_one_with(
+    pattern: str, prompt: int, window: str, make_model: MakeModel
+) -> None:
+    model, laid_out = make_model(pattern), make_pattern(pattern, K)
+    settings = (CONTEXT, [1, 2], prompt_of(prompt))
+    endless = stream(model, laid_out, None, *settings, window=window)
+    drawn = torch.cat(list(islice(endless, 40)), dim=2)
+    # Re-read, the last frames of a window stand beside its end, so whole windows are compared.
+    frames = 2 * CONTEXT if window == "reread" else 2 * CONTEXT + 3
+    finite = generate(model, laid_out, frames, *settings, window=window)
+    assert torch.equal(finite, drawn[:, :, :frames])
+    if prompt:
+        assert torch.equal(drawn[0, :, :prompt], prompt_of(prompt))
+
+
+def test_a_pattern_of_fixed_length_streams_without_end_too(make_model: MakeModel) -> None:
+    endless = stream(
+        make_model("coarse_first"), make_pattern("coarse_first", K), None, CONTEXT, [1]
+    )
+    assert torch.cat(list(islice(endless, 30)), dim=2).shape == (1, K, 30)
+
+
+def test_a_stream_without_end_keeps_its_memory(engine: str, make_model: MakeModel) -> None:
+    """No tensor grows: what the generator's frame and its reader hold is the same size later."""
+    model = make_model("delay")
+    endless = stream(model, make_pattern("delay", K), None, CONTEXT, [1], engine=engine)
+
+    def held() -> int:
+        frame = endless.gi_frame  # type: ignore[attr-defined]
+        inner = frame.f_locals
+        tensors = [value for value in inner.values() if isinstance(value, torch.Tensor)]
+        return sum(tensor.numel() for tensor in tensors)
+
+    for _ in islice(endless, 3 * CONTEXT):
+        pass
+    before = held()
+    for _ in islice(endless, 200):
+        pass
+    assert held() == before
+
+
+@pytest.mark.parametrize(
+    "pattern, positions, found",
+    [
+        ("delay", "rotary", "ring"),
+        ("delay", "learned", "reread"),
+        ("flatten", "sinusoidal", "reread"),
+        ("coarse_first", "rotary", "reread"),
+    ],
+)
+def test_auto_takes_the_ring_where_it_can_and_one_window_where_that_does(
+    pattern: str, positions: str, found: str, make_model: MakeModel
+) -> None:
+    model, laid_out = make_model(pattern, positions), make_pattern(pattern, K)
+    for frames, expected in ((None, found), (CONTEXT + 1, found), (CONTEXT, "reread")):
+        assert choose_window("auto", model, laid_out, frames, CONTEXT) == expected
+        assert choose_window("reread", model, laid_out, frames, CONTEXT) == "reread"
+    if found != "ring":
+        with pytest.raises(ValueError, match="pass window=reread"):
+            stream(model, laid_out, 5, CONTEXT, [0], window="ring")
+    with pytest.raises(ValueError, match="window='roll' is unknown; choose one of auto"):
+        stream(model, laid_out, 5, CONTEXT, [0], window="roll")
+
+
+def test_a_prompt_longer_than_the_ring(make_model: MakeModel) -> None:
+    """Read at once as far as the ring holds, then step by step: the band of attention again."""
+    model, laid_out = make_model("parallel"), make_pattern("parallel", K)
+    found = generate(model, laid_out, 20, CONTEXT, [1], prompt_of(CONTEXT), greedy=True)
+    steps = torch.cat([torch.full((1, K, 1), V), found], dim=2)
+    best = banded(model, steps[:, :, :-1], CONTEXT * 3 // 4).argmax(dim=-1)
+    assert torch.equal(best[:, :, CONTEXT:], found[:, :, CONTEXT:])
