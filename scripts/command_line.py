@@ -29,6 +29,8 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
+from audiolm.allocator import keep_freed_memory
+
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RUNS = Path("runs")
 # Settings with a default that null turns off.
@@ -63,6 +65,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
 
     A traceback is shown for other errors, and for all of them with HYDRA_FULL_ERROR=1.
     """
+    keep_freed_memory()
     # Cached, so that the time in it is the same wherever it is looked up.
     OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True, use_cache=True)
     # Advertisements, a warning about Lightning's own use of torch,

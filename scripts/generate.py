@@ -5,24 +5,52 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from tqdm import tqdm
 
-from audiolm.audio import read_audio, replacing, write_wav
+from audiolm.audio import GrowingWav, read_audio, replacing, write_wav
 from audiolm.codec import EncodecCodec, load_codec
-from audiolm.generation import stream
 from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
+from audiolm.generation.streaming import prepare, stream
 from audiolm.spectrogram import draw_spectrogram
 from command_line import RUNS, best_checkpoint, newest_run, start
+from live_output import RawSound, play_hint, standard_output
 
 
 def main(cfg: DictConfig) -> None:
+    check_output(cfg)
+    if cfg.out == "-":
+        with standard_output() as raw:
+            generate(cfg, raw)
+    else:
+        generate(cfg, None)
+
+
+def check_output(cfg: DictConfig) -> None:
+    """Refuse what does not go together, before anything is loaded."""
+    if cfg.num_samples < 1:
+        raise ValueError(f"num_samples={cfg.num_samples} must be at least 1")
+    if cfg.out == "-" and cfg.num_samples > 1:
+        raise ValueError(
+            f"out=- is one sound, not num_samples={cfg.num_samples}; pass num_samples=1, "
+            f"or out=DIR for files"
+        )
+    if cfg.duration == math.inf and not (cfg.stream or cfg.out == "-"):
+        raise ValueError("duration=inf is for what is heard as it is made; pass stream=true too")
+
+
+def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
+    """Draw the samples, and write them to `raw`, or to files where it is None."""
+    began = time.perf_counter()
     path = find_checkpoint(cfg.ckpt_path)
     trained = load_checkpoint(path)
     device = choose_device(cfg.device)
@@ -30,39 +58,233 @@ def main(cfg: DictConfig) -> None:
     codec = load_codec(trained.codec, codec_folders(path), cfg.codec_repository).to(device)
     num_frames = frames_of_duration(cfg.duration, codec)
     prompt = encode_prompt(cfg, codec, trained.context_frames)
-    if cfg.num_samples < 1:
-        raise ValueError(f"num_samples={cfg.num_samples} must be at least 1")
     out = out_folder(cfg, path)
-    out.mkdir(parents=True, exist_ok=True)
-    seeds = [cfg.seed + i for i in range(cfg.num_samples)]
     sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
+    drawing = Drawing(
+        trained,
+        codec,
+        num_frames,
+        [cfg.seed + i for i in range(cfg.num_samples)],
+        prompt,
+        sampling,
+        cfg.engine,
+        cfg.weights,
+    )
+    loaded = time.perf_counter()
+    engine = drawing.prepare()
+    built = time.perf_counter()
+    about = {
+        "checkpoint": str(path),
+        "step": trained.step,
+        "prompt": cfg.prompt,
+        "prompt_seconds": 0.0 if prompt is None else prompt.shape[1] / codec.frame_rate,
+        "sampling": sampling,
+        "codec": trained.codec,
+        "engine": engine,
+        "weights": cfg.weights,
+        "seconds_loading": loaded - began,
+        "seconds_building": built - loaded,
+    }
+    if raw is not None:
+        write_raw(drawing, cfg.duration, raw, about)
+    elif cfg.stream:
+        write_growing(drawing, cfg.duration, out, about)
+    else:
+        write_whole(drawing, cfg.duration, out, about)
 
+
+@dataclass
+class Drawing:
+    """What is to be drawn: B = len(seeds) samples of `num_frames`, or without end for None."""
+
+    trained: TrainedModel
+    codec: EncodecCodec
+    num_frames: int | None
+    seeds: list[int]
+    prompt: Tensor | None
+    sampling: dict[str, Any]
+    engine: str
+    weights: str
+
+    def prepare(self) -> str:
+        """Build and compile what the engine needs; return the engine."""
+        trained = self.trained
+        frames, context, batch = self.num_frames, trained.context_frames, len(self.seeds)
+        return prepare(
+            trained.model,
+            trained.pattern,
+            frames,
+            context,
+            batch,
+            engine=self.engine,
+            weights=self.weights,
+        )
+
+    def chunks(self) -> Iterator[Tensor]:
+        """Codes (B, K, t), with a bar of frames; its factor of real time counts all samples."""
+        drawn = stream(
+            self.trained.model,
+            self.trained.pattern,
+            self.num_frames,
+            self.trained.context_frames,
+            self.seeds,
+            self.prompt,
+            engine=self.engine,
+            weights=self.weights,
+            **self.sampling,
+        )
+        count = len(self.seeds)
+        with tqdm(total=self.num_frames, unit="frame", desc=_samples(count)) as bar:
+            for chunk in drawn:
+                yield chunk
+                bar.update(chunk.shape[2])
+                seconds = max(bar.format_dict["elapsed"], 1e-3)
+                realtime = count * bar.n / self.codec.frame_rate / seconds
+                bar.set_postfix_str(f"{realtime:.1f} x real time", refresh=False)
+
+    def blocks(self, num_samples: int | None) -> Iterator[Tensor]:
+        """Blocks of sound (B, C, n), as the codes come; `num_samples` in all, None for no end."""
+        for block in self.codec.decode_stream(self.chunks()):
+            if num_samples is not None:
+                block = block[:, :, :num_samples]
+                num_samples -= block.shape[2]
+            yield block.cpu()
+            if num_samples == 0:
+                return
+
+
+def write_whole(drawing: Drawing, duration: float, out: Path, about: dict[str, Any]) -> None:
+    """Draw all, then write it: sound scaled to fit, a picture, and figures."""
+    out.mkdir(parents=True, exist_ok=True)
+    codec, count = drawing.codec, len(drawing.seeds)
     started = time.perf_counter()
-    codes = draw(trained, num_frames, codec.frame_rate, seeds, prompt, sampling)
-    waveforms = codec.decode(codes, round(cfg.duration * codec.sample_rate)).cpu()
+    codes = torch.cat(list(drawing.chunks()), dim=2)
+    waveforms = codec.decode(codes, round(duration * codec.sample_rate)).cpu()
     seconds = time.perf_counter() - started
     speed = {
-        "frames_per_second": len(seeds) * num_frames / seconds,
-        "realtime_factor": len(seeds) * cfg.duration / seconds,
+        "frames_per_second": count * codes.shape[2] / seconds,
+        "realtime_factor": count * duration / seconds,
     }
-    for i, (seed, waveform) in enumerate(zip(seeds, waveforms, strict=True)):
-        about = {
-            "checkpoint": str(path),
-            "step": trained.step,
-            "seed": seed,
-            "duration": cfg.duration,
-            "prompt": cfg.prompt,
-            "prompt_seconds": 0.0 if prompt is None else prompt.shape[1] / codec.frame_rate,
-            "sampling": sampling,
-            "codec": trained.codec,
-            **speed,
-        }
-        write_sample(out / f"sample_{i:03d}", waveform, codec.sample_rate, about)
+    for i, (seed, waveform) in enumerate(zip(drawing.seeds, waveforms, strict=True)):
+        stem = out / f"sample_{i:03d}"
+        gain = write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
+        title = f"step {about['step']}, seed {seed}"
+        draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
+        write_json(stem, {**about, "seed": seed, "duration": duration, **speed, "gain": gain})
     print(
-        f"wrote {len(seeds)} samples of {cfg.duration:g} s to {out} at "
+        f"wrote {_samples(count)} of {duration:g} s to {out} at "
         f"{speed['frames_per_second']:.0f} frames/s, {speed['realtime_factor']:.2f} times real time"
     )
+    print_engine(about)
     print("next: listen to them, or go on with a recording: prompt=FILE prompt_duration=2")
+
+
+def write_growing(drawing: Drawing, duration: float, out: Path, about: dict[str, Any]) -> None:
+    """Draw into files that may be played while they grow; Ctrl-C keeps what there is."""
+    codec = drawing.codec
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(
+                GrowingWav(out / f"sample_{i:03d}.wav", codec.sample_rate, codec.channels)
+            )
+            for i in range(len(drawing.seeds))
+        ]
+        print(f"may be played while it grows: {files[0].part}", flush=True)
+        live = play(drawing, duration, files)
+    for seed, file in zip(drawing.seeds, files, strict=True):
+        if file.num_samples:
+            figures = {
+                "seed": seed,
+                "duration": file.num_samples / codec.sample_rate,
+                **live.figures(),
+                "clipped_samples": file.clipped,
+            }
+            write_json(file.path.with_suffix(""), {**about, **figures})
+    live.report(_samples(len(files)), str(out), sum(file.clipped for file in files))
+    print_engine(about)
+    live.raise_stop()
+
+
+def write_raw(drawing: Drawing, duration: float, raw: BinaryIO, about: dict[str, Any]) -> None:
+    """Draw into a file of bytes."""
+    codec = drawing.codec
+    print(play_hint(codec.sample_rate, codec.channels), flush=True)
+    sound = RawSound(raw)
+    live = play(drawing, duration, [sound])
+    live.report(_samples(1), "standard output", sound.clipped)
+    print_engine(about)
+    live.raise_stop()
+
+
+@dataclass
+class Live:
+    """How drawing and writing side by side went."""
+
+    count: int
+    """Samples drawn at a time."""
+    frame_rate: float
+    sound: float
+    """Seconds of each sample."""
+    seconds: float
+    to_first_sound: float | None
+    """Seconds, with the prompt's own sound where there is one."""
+    stopped: bool
+    """By Ctrl-C."""
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "stopped": self.stopped,
+            "seconds_to_first_sound": self.to_first_sound,
+            "frames_per_second": self.count * self.sound * self.frame_rate / self.seconds,
+            "realtime_factor": self.count * self.sound / self.seconds,
+        }
+
+    def report(self, what: str, where: str, clipped: int) -> None:
+        if self.to_first_sound is None:
+            print(f"nothing written to {where}: stopped before the first sound")
+            return
+        figures = self.figures()
+        print(
+            f"wrote {what} of {self.sound:.4g} s to {where} at "
+            f"{figures['frames_per_second']:.0f} frames/s, {figures['realtime_factor']:.2f} times "
+            f"real time, first sound after {self.to_first_sound:.2f} s"
+            + (f"; {clipped} samples beyond full scale were clipped" if clipped else "")
+        )
+
+    def raise_stop(self) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt(f"stopped after {self.sound:.4g} s of sound")
+
+
+def play(drawing: Drawing, duration: float, sinks: Sequence[GrowingWav | RawSound]) -> Live:
+    """Write each sample to its sink as it is drawn, until `duration` or Ctrl-C."""
+    rate = drawing.codec.sample_rate
+    to_first_sound, stopped = None, False
+    started = time.perf_counter()
+    try:
+        for block in drawing.blocks(None if duration == math.inf else round(duration * rate)):
+            for sink, sound in zip(sinks, block, strict=True):
+                sink.write(sound)
+            if to_first_sound is None:
+                to_first_sound = time.perf_counter() - started
+    except KeyboardInterrupt:
+        stopped = True
+    seconds = time.perf_counter() - started
+    sound_seconds = sinks[-1].num_samples / rate
+    return Live(
+        len(sinks), drawing.codec.frame_rate, sound_seconds, seconds, to_first_sound, stopped
+    )
+
+
+def print_engine(about: dict[str, Any]) -> None:
+    print(
+        f"engine {about['engine']}, weights {about['weights']}; before drawing: "
+        f"{about['seconds_loading']:.1f} s loading, {about['seconds_building']:.1f} s building"
+    )
+
+
+def _samples(count: int) -> str:
+    return f"{count} sample{'' if count == 1 else 's'}"
 
 
 def find_checkpoint(ckpt_path: str | None) -> Path:
@@ -94,11 +316,11 @@ def choose_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def frames_of_duration(duration: float, codec: EncodecCodec) -> int:
-    if not 1 / codec.sample_rate <= duration < math.inf:
-        raise ValueError(f"duration={duration} s must be above 0, and not endless")
-    frames: int = math.ceil(duration * codec.frame_rate)
-    return frames
+def frames_of_duration(duration: float, codec: EncodecCodec) -> int | None:
+    """None for no end."""
+    if not duration >= 1 / codec.sample_rate:
+        raise ValueError(f"duration={duration} s must be above 0")
+    return None if duration == math.inf else math.ceil(duration * codec.frame_rate)
 
 
 def encode_prompt(cfg: DictConfig, codec: EncodecCodec, context_frames: int) -> Tensor | None:
@@ -139,40 +361,7 @@ def run_folder(checkpoint: Path) -> Path:
     return folder.parent if folder.name == "checkpoints" else folder
 
 
-def draw(
-    trained: TrainedModel,
-    num_frames: int,
-    frame_rate: float,
-    seeds: list[int],
-    prompt: Tensor | None,
-    sampling: dict[str, Any],
-) -> Tensor:
-    """Codes (B, K, T), with a bar of frames; its factor of real time counts all samples."""
-    drawn = stream(
-        trained.model,
-        trained.pattern,
-        num_frames,
-        trained.context_frames,
-        seeds,
-        prompt,
-        **sampling,
-    )
-    chunks = []
-    with tqdm(total=num_frames, unit="frame", desc=f"{len(seeds)} samples") as bar:
-        for chunk in drawn:
-            chunks.append(chunk)
-            bar.update(chunk.shape[2])
-            seconds = max(bar.format_dict["elapsed"], 1e-3)
-            realtime = len(seeds) * bar.n / frame_rate / seconds
-            bar.set_postfix_str(f"{realtime:.1f} x real time", refresh=False)
-    return torch.cat(chunks, dim=2)
-
-
-def write_sample(stem: Path, waveform: Tensor, sample_rate: int, about: dict[str, Any]) -> None:
-    """stem.wav, stem.png with its spectrogram, and stem.json."""
-    about["gain"] = write_wav(stem.with_suffix(".wav"), waveform, sample_rate)
-    title = f"step {about['step']}, seed {about['seed']}"
-    draw_spectrogram(stem.with_suffix(".png"), waveform, sample_rate, title)
+def write_json(stem: Path, about: dict[str, Any]) -> None:
     with replacing(stem.with_suffix(".json")) as temporary:
         temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 

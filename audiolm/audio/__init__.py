@@ -12,7 +12,7 @@ from audiolm.audio.find import AUDIO_SUFFIXES, find_audio_files
 from audiolm.audio.open import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from audiolm.audio.read import AudioInfo, read_audio, read_info, stream_audio
 from audiolm.audio.replace import replacing
-from audiolm.audio.write import write_wav
+from audiolm.audio.write import GrowingWav, Pcm, pcm_16, write_wav
 
 __all__ = [
     "AUDIO_SUFFIXES",
@@ -20,9 +20,12 @@ __all__ = [
     "MIN_SAMPLE_RATE",
     "AudioError",
     "AudioInfo",
+    "GrowingWav",
+    "Pcm",
     "convert_channels",
     "find_audio_files",
     "one_line",
+    "pcm_16",
     "read_audio",
     "read_info",
     "reason_of",

@@ -1,11 +1,14 @@
-"""Waveforms to WAV files."""
+"""Waveforms to WAV files, at once or while they grow."""
 
 from __future__ import annotations
 
 import logging
 import math
+import os
+import wave
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple
 
 import numpy as np
 import soundfile
@@ -19,6 +22,7 @@ from audiolm.audio.sndfile import sndfile_name
 log = logging.getLogger(__name__)
 
 _BITS = {"PCM_16": 16, "PCM_24": 24}
+_WAV_LIMIT = 2**32 - 64  # bytes of samples: the header counts with 32 bits, and counts itself too
 
 
 def write_wav(
@@ -40,16 +44,7 @@ def write_wav(
     check_rate(sample_rate)
     if subtype not in (*_BITS, "FLOAT"):
         raise ValueError(f"subtype is {subtype!r}: must be one of {', '.join((*_BITS, 'FLOAT'))}")
-    waveform = waveform.detach().cpu()
-    if waveform.is_floating_point():
-        waveform = waveform.float()
-    check_waveform(waveform)
-    if waveform.numel() == 0:
-        raise ValueError(f"waveform has shape {tuple(waveform.shape)}: there is nothing to write")
-    bad = int((~waveform.isfinite()).sum())
-    if bad:
-        raise ValueError(f"waveform holds {bad} NaN or Inf samples: not written to {path}")
-
+    waveform = _checked(waveform)
     peak = float(waveform.abs().max())
     gain = 1.0
     if peak > 1.0:
@@ -64,11 +59,7 @@ def write_wav(
     if subtype == "FLOAT":
         samples = samples.astype(np.float32)
     else:
-        # Not libsndfile's own conversion: it writes 32767 times the value and reads 1/32768 of it,
-        # which is up to 1.5 steps off and changes a 16-bit recording on its way through.
-        steps = 2 ** (_BITS[subtype] - 1)
-        integers = np.clip(np.rint(samples * steps), -steps, steps - 1).astype(np.int32)
-        samples = integers << (32 - _BITS[subtype])
+        samples = _integers(samples, _BITS[subtype]) << (32 - _BITS[subtype])
     with replacing(path) as temporary:
         try:
             soundfile.write(
@@ -77,3 +68,131 @@ def write_wav(
         except soundfile.LibsndfileError as error:
             raise OSError(f"cannot write {one_line(path)}: {error.error_string}") from error
     return gain
+
+
+class Pcm(NamedTuple):
+    """Samples as 16-bit integers."""
+
+    data: bytes
+    """Little-endian, the channels of a moment side by side."""
+    clipped: int
+    """How many were beyond full scale, and are at it."""
+
+
+def pcm_16(waveform: Tensor) -> Pcm:
+    """``waveform`` (C, N) as the samples that `write_wav` writes, but clipped instead of scaled.
+
+    Of a stream the peak is known at the end only.
+
+    Raises:
+        ValueError: NaN or Inf, no samples, not a float tensor (C, N).
+    """
+    waveform = _checked(waveform)
+    integers = _integers(waveform.double().numpy().T, 16)
+    return Pcm(integers.astype("<i2").tobytes(), int((waveform.abs() > 1).sum()))
+
+
+class GrowingWav:
+    """A 16-bit WAV file that is written block by block, and may be played while it grows.
+
+    Until `close` it is called ``NAME.part.wav``, beside what it will be. Its header counts what is
+    there after every block. After an error or Ctrl-C too, `close` (or the end of a ``with``) makes
+    what there is the file at ``path``; a killed process leaves the other name, which plays as well.
+
+    Args:
+        path: of the finished file. Folders are made as needed.
+        sample_rate: Hz.
+        channels: C.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path | str, sample_rate: int, channels: int) -> None:
+        check_rate(sample_rate)
+        self.path = Path(path)
+        self.part = self.path.with_name(f"{self.path.stem}.part{self.path.suffix}")
+        self.num_samples = 0
+        """N, of each channel, so far."""
+        self.clipped = 0
+        """Samples of any channel that were beyond full scale."""
+        self._frame = 2 * channels  # bytes
+        self.part.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.part.open("wb")
+        self._wav = wave.Wave_write(self._file)
+        self._wav.setnchannels(channels)
+        self._wav.setsampwidth(2)
+        self._wav.setframerate(sample_rate)
+        self._write(b"")  # the header
+
+    def write(self, block: Tensor) -> None:
+        """Add ``block`` (C, n), clipped to full scale.
+
+        Raises:
+            ValueError: as `pcm_16`.
+            OSError: the disk is full, or so is the file: a WAV holds 4 GiB.
+        """
+        pcm = pcm_16(block)
+        after = self.num_samples * self._frame + len(pcm.data)
+        if after > _WAV_LIMIT:
+            raise OSError(
+                f"{one_line(self.path)} is full: a WAV file holds 4 GiB; for more than "
+                f"{self.num_samples} samples write another, or raw samples"
+            )
+        self._write(pcm.data)
+        self.num_samples = after // self._frame
+        self.clipped += pcm.clipped
+
+    def close(self) -> None:
+        """Give the file its name; one without a sample is removed."""
+        if self._file.closed:
+            return
+        self._wav.close()
+        self._file.close()
+        if self.num_samples:
+            os.replace(self.part, self.path)
+        else:
+            self.part.unlink()
+
+    def __enter__(self) -> GrowingWav:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._wav.writeframes(data)  # which brings the header up to date, after the samples
+            self._file.flush()
+        except OSError as error:
+            raise OSError(
+                f"{one_line(self.path)} could not be written ({error}); free some space there"
+            ) from error
+
+
+def _checked(waveform: Tensor) -> Tensor:
+    """(C, N) as float32 on the CPU; refuse what is no sound."""
+    waveform = waveform.detach().cpu()
+    if waveform.is_floating_point():
+        waveform = waveform.float()
+    check_waveform(waveform)
+    if waveform.numel() == 0:
+        raise ValueError(f"waveform has shape {tuple(waveform.shape)}: there is nothing to write")
+    bad = int((~waveform.isfinite()).sum())
+    if bad:
+        raise ValueError(f"waveform holds {bad} NaN or Inf samples: not written")
+    return waveform
+
+
+def _integers(samples: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """Floats to int32 of so many bits, clipped."""
+    # Not libsndfile's own conversion: it writes 32767 times the value and reads 1/32768 of it,
+    # which is up to 1.5 steps off and changes a 16-bit recording on its way through.
+    steps = 2 ** (bits - 1)
+    integers: np.ndarray[Any, Any] = np.clip(np.rint(samples * steps), -steps, steps - 1)
+    return integers.astype(np.int32)

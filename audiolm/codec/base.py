@@ -5,7 +5,7 @@ B batch, C audio channels, N audio samples, K codebooks, T codec frames, V codes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -78,6 +78,9 @@ class Codec(Protocol):
 
     def decode(self, codes: Tensor, num_samples: int | None = None) -> Tensor:
         """Codes (B, K, T) to a waveform (B, C, num_samples), by default all T * hop_length."""
+
+    def decode_stream(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Chunks of codes (B, K, t) to blocks of sound (B, C, n), as soon as they are final."""
 
     def to(self, device: torch.device | str) -> Codec:
         """Move to the device where it is to work and where its results are; return itself."""

@@ -1,4 +1,4 @@
-"""ELU for training: torch's own takes a third of a training step of a small EnCodec on a CPU."""
+"""A fast ELU: torch's own takes about half of the time of a small EnCodec on a CPU."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class _ELU(torch.autograd.Function):
         return result
 
 
-class FastELU(nn.Module):
+class FastELU(nn.ELU):
     """ELU with alpha 1, equal to `nn.ELU` within 1e-6, and four times as fast on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape."""
-        y: Tensor = _ELU.apply(x)
+        y: Tensor = _ELU.apply(x) if x.device.type == "cpu" else super().forward(x)
         return y
 
 

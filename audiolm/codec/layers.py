@@ -1,11 +1,12 @@
-"""The convolutions inside `encodec`'s wrapped ones."""
+"""The convolutions inside `encodec`'s wrapped ones, and the quantizer's way back as a layer."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from encodec.modules.conv import SConv1d, SConvTranspose1d
-from torch import nn
+from encodec.quantization.vq import ResidualVectorQuantizer
+from torch import Tensor, nn
 
 
 class Kernel(NamedTuple):
@@ -32,3 +33,15 @@ def kernel(layer: SConv1d | SConvTranspose1d) -> Kernel:
     """Return the layer's kernel size, stride and dilation."""
     conv = convolution(layer)
     return Kernel(conv.kernel_size[0], conv.stride[0], conv.dilation[0])
+
+
+class Dequantizer(nn.Module):
+    """Codes (B, K, T) to latents (B, dimension, T)."""
+
+    def __init__(self, quantizer: ResidualVectorQuantizer) -> None:
+        super().__init__()
+        self.quantizer = quantizer
+
+    def forward(self, codes: Tensor) -> Tensor:
+        latents: Tensor = self.quantizer.decode(codes.transpose(0, 1))
+        return latents

@@ -12,13 +12,18 @@ Pieces begin and end on frame boundaries, so that every layer's steps fall where
 pass. An LSTM sees back without end: it is given the state that the last piece left, so that it too
 comes out the same. What differs is rounding, as between any two batch shapes.
 
+Where a piece begins and ends depends on the sizes asked for alone, not on how the input arrives;
+and it is computed as soon as the input that it depends on is there. So a stream is heard early, and
+is the same, bit for bit, however it was cut.
+
 B batch, C channels, N steps (samples or frames).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,7 +32,7 @@ from encodec.modules.lstm import SLSTM
 from encodec.modules.seanet import SEANetResnetBlock
 from torch import Tensor, nn
 
-from audiolm.codec.layers import kernel
+from audiolm.codec.layers import Dequantizer, kernel
 from audiolm.codec.precision import full_precision
 
 
@@ -70,38 +75,48 @@ class Context(NamedTuple):
     right: int
 
 
-def stream(model: nn.Sequential, blocks: Iterable[Tensor], piece: int) -> Iterator[Tensor]:
+def stream(
+    model: nn.Sequential, blocks: Iterable[Tensor], sizes: Sequence[int]
+) -> Iterator[Tensor]:
     """`model(torch.cat(blocks, -1))`, in parts whose joining along the last axis is the whole.
 
-    `model` is the `model` of a SEANetEncoder or SEANetDecoder without group normalisation.
-    Blocks (B, C, n) may have any length; memory is bounded by the longest and by `piece` (frames).
+    A part is yielded once the blocks that it depends on have been read, and before any more are.
+
+    Args:
+        model: the `model` of a SEANetEncoder or SEANetDecoder without group normalisation, the
+            latter behind a `Dequantizer` if wanted.
+        blocks: (B, C, n), of any lengths; without end if need be.
+        sizes: of the parts in turn, in frames; the last is that of all further ones. Memory is
+            bounded by the largest, and by the longest block.
     """
     for at, layer in enumerate(model):
         if isinstance(layer, SLSTM):
-            frames = _through_lstm(layer, _in_pieces(model[:at], blocks, piece))
-            yield from _in_pieces(model[at + 1 :], frames, piece)
+            frames = _through_lstm(layer, _in_pieces(model[:at], blocks, sizes))
+            yield from _in_pieces(model[at + 1 :], frames, sizes)
             return
-    yield from _in_pieces(model, blocks, piece)
+    yield from _in_pieces(model, blocks, sizes)
 
 
-def _in_pieces(model: nn.Sequential, blocks: Iterable[Tensor], piece: int) -> Iterator[Tensor]:
+def _in_pieces(
+    model: nn.Sequential, blocks: Iterable[Tensor], sizes: Sequence[int]
+) -> Iterator[Tensor]:
     samples_in, samples_out = _strides(model)  # a frame in samples, on either side
-    left, right = context(model)
-    # The mirrored start of the input reaches as far to the right as the context to the left.
-    piece = max(piece, left + 1)
+    left = context(model).left
     buffer = Buffer()
     begin = done = 0  # frames: where the buffer begins, and what has been yielded
+    in_turn = itertools.chain(sizes, itertools.repeat(sizes[-1]))
+    size = next(in_turn)
 
     for block in blocks:
         buffer.push(block)
-        # Strictly more: the last piece, which the layers pad as an end, must not be empty.
-        while buffer.size > (until := (done - begin + piece + right) * samples_in):
+        while buffer.size >= (until := (_needed(model, done + size) - begin) * samples_in):
             out = _run(model, buffer.head(until))
-            yield out[..., (done - begin) * samples_out : (done - begin + piece) * samples_out]
-            done += piece
+            yield out[..., (done - begin) * samples_out : (done - begin + size) * samples_out]
+            done += size
             buffer.drop((max(0, done - left) - begin) * samples_in)
             begin = max(0, done - left)
-    if buffer.size:
+            size = next(in_turn)
+    if buffer.size > (done - begin) * samples_in:
         yield _run(model, buffer.head(buffer.size))[..., (done - begin) * samples_out :]
 
 
@@ -144,26 +159,51 @@ def context(model: nn.Sequential) -> Context:
     input the mirrored samples lie there.
     """
     samples_in, _ = _strides(model)
-    left, right = _reach(model, 0, 0)
-    return Context(-(-left // samples_in), -(-right // samples_in))
+    left = -(-_reach(model, 0) // samples_in)
+    # Behind the start, whose mirrored samples reach no further to the right than `left`.
+    return Context(left, _needed(model, left + 1) - (left + 1))
 
 
-def _reach(layer: nn.Module, left: int, right: int) -> tuple[int, int]:
-    """Extra input steps that a layer needs on either side for (left, right) extra output steps."""
+def _reach(layer: nn.Module, left: int) -> int:
+    """Extra input steps to the left that a layer needs for `left` extra output steps."""
     if isinstance(layer, nn.Sequential):
         for inner in reversed(layer):
-            left, right = _reach(inner, left, right)
+            left = _reach(inner, left)
     elif isinstance(layer, SEANetResnetBlock):
-        ways = _reach(layer.block, left, right), _reach(layer.shortcut, left, right)
-        left, right = max(w[0] for w in ways), max(w[1] for w in ways)
+        left = max(_reach(layer.block, left), _reach(layer.shortcut, left))
     elif isinstance(layer, SConv1d):
-        shape = kernel(layer)
-        ahead = 0 if layer.causal else (shape.span - shape.stride + 1) // 2
-        left, right = left * shape.stride + shape.span, right * shape.stride + ahead
+        left = left * kernel(layer).stride + kernel(layer).span
     elif isinstance(layer, SConvTranspose1d):
         # Kernels are two strides long: an output step depends on two inputs.
-        stride = kernel(layer).stride
-        left, right = -(-left // stride) + 1, -(-right // stride) + (0 if layer.causal else 1)
+        left = -(-left // kernel(layer).stride) + 1
     else:
-        assert isinstance(layer, nn.ELU | nn.Identity), type(layer)
-    return left, right
+        assert isinstance(layer, nn.ELU | nn.Identity | Dequantizer), type(layer)
+    return left
+
+
+def _needed(model: nn.Sequential, frames: int) -> int:
+    """Frames of input that the first `frames` of output depend on."""
+    samples_in, samples_out = _strides(model)
+    return _last_input(model, frames * samples_out - 1) // samples_in + 1
+
+
+def _last_input(layer: nn.Module, step: int) -> int:
+    """The last input step that output steps 0 ... `step` of a layer depend on.
+
+    At the start of the input these are the mirrored ones, if they lie further to the right.
+    """
+    if isinstance(layer, nn.Sequential):
+        for inner in reversed(layer):
+            step = _last_input(inner, step)
+    elif isinstance(layer, SEANetResnetBlock):
+        step = max(_last_input(layer.block, step), _last_input(layer.shortcut, step))
+    elif isinstance(layer, SConv1d):
+        shape = kernel(layer)
+        total = shape.span - (shape.stride - 1)  # padding, as in SConv1d.forward
+        left = total if layer.causal else total - total // 2
+        step = max(step * shape.stride + shape.span - left, left)
+    elif isinstance(layer, SConvTranspose1d):
+        # Kernels are two strides long, and all that a stride adds is cut off.
+        stride = kernel(layer).stride
+        step = (step + (0 if layer.causal else stride - stride // 2)) // stride
+    return step

@@ -32,7 +32,7 @@ C audio channels, N audio samples, K codebooks, T codec frames.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,6 +41,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from audiolm.codec.base import Margins
+from audiolm.codec.pieces import Buffer
 from audiolm.codec.precision import full_precision
 
 OVERLAP = 2  # frames
@@ -132,23 +133,37 @@ class Segmented:
 
     def decode_item(self, codes: Tensor) -> Tensor:
         """Codes (K, T) to a waveform (C, T * hop)."""
-        frames, fade = codes.shape[1], OVERLAP * self.hop
-        rising = (torch.arange(fade, device=codes.device) + 0.5) / fade
-        parts: list[Tensor] = []
-        shared: Tensor | None = None  # the end of the last segment, in which the next fades in
-        with full_precision(codes.device):
-            for begin in range(0, max(1, frames - OVERLAP), self.stride):
-                last = begin + self.length >= frames
-                sound = self._decode_segment(codes[:, begin : begin + self.length])
-                if shared is not None:
-                    mixed = shared * (1 - rising) + sound[:, :fade] * rising
-                    sound = torch.cat([mixed, sound[:, fade:]], dim=1)
-                if not last:
-                    sound, shared = sound[:, :-fade], sound[:, -fade:]
-                parts.append(sound)
-            return torch.cat(parts, dim=1)
+        return torch.cat(list(self.decode_stream([codes])), dim=1)
 
-    def _decode_segment(self, codes: Tensor) -> Tensor:
-        latents = self.model.quantizer.decode(codes[:-1, None])
-        sound: Tensor = self.model.decoder(latents)[0]
-        return sound * code_to_level(running_median(codes[-1])).repeat_interleave(self.hop)
+    def decode_stream(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Chunks of codes (K, t) to blocks of the waveform (C, n), as soon as they are final.
+
+        That is a segment at a time, less the end that the next fades into.
+        """
+        buffer = Buffer()
+        shared: Tensor | None = None  # the end of the last segment, in which the next fades in
+        for codes in chunks:
+            buffer.push(codes)
+            while buffer.size >= self.length:
+                sound = self._decode_segment(buffer.head(self.length), shared)
+                fade = OVERLAP * self.hop
+                sound, shared = sound[:, :-fade], sound[:, -fade:]
+                yield sound
+                buffer.drop(self.stride)
+        # What is left is a short last segment, or no more than what the last one gave already.
+        if shared is None or buffer.size > OVERLAP:
+            yield self._decode_segment(buffer.head(buffer.size), shared)
+        else:
+            yield shared
+
+    def _decode_segment(self, codes: Tensor, shared: Tensor | None) -> Tensor:
+        """A segment's codes (K, t) to its waveform (C, n), faded in over what is `shared`."""
+        with full_precision(codes.device):
+            sound: Tensor = self.model.decoder(self.model.quantizer.decode(codes[:-1, None]))[0]
+            sound = sound * code_to_level(running_median(codes[-1])).repeat_interleave(self.hop)
+            if shared is None:
+                return sound
+            fade = shared.shape[1]
+            rising = (torch.arange(fade, device=codes.device) + 0.5) / fade
+            mixed = shared * (1 - rising) + sound[:, :fade] * rising
+            return torch.cat([mixed, sound[:, fade:]], dim=1)

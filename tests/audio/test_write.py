@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 from signals import noise, tone
 from torch import Tensor
 
-from audiolm.audio import AudioInfo, read_audio, read_info, write_wav
+import audiolm.audio.write as module
+from audiolm.audio import AudioInfo, GrowingWav, pcm_16, read_audio, read_info, write_wav
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
@@ -118,3 +120,72 @@ def test_a_folder_in_the_way(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         write_wav(tmp_path / "a.wav", noise(1, 50), 8000)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.wav"]
+
+
+def test_a_growing_file_is_whole_at_every_moment(tmp_path: Path) -> None:
+    path, part = tmp_path / "new" / "a.wav", tmp_path / "new" / "a.part.wav"
+    blocks = [noise(2, n, seed=n) for n in (1, 700, 3, 50_000, 1)]
+    with GrowingWav(path, 24000, 2) as file:
+        assert file.part == part and soundfile.info(part).frames == 0
+        for i, block in enumerate(blocks, start=1):
+            file.write(block)
+            so_far = torch.cat(blocks[:i], dim=1)
+            assert torch.equal(read_audio(part)[0], so_far)
+            assert file.num_samples == so_far.shape[1] and file.clipped == 0
+            assert struct.unpack("<I", part.read_bytes()[4:8])[0] == part.stat().st_size - 8
+        assert not path.exists()
+    assert list(path.parent.iterdir()) == [path]
+    assert read_info(path) == AudioInfo(24000, 2, 50_705, "WAV", "PCM_16")
+    write_wav(tmp_path / "b.wav", torch.cat(blocks, dim=1), 24000)
+    assert torch.equal(read_audio(path)[0], read_audio(tmp_path / "b.wav")[0])
+
+
+def test_a_growing_file_clips_and_counts(tmp_path: Path) -> None:
+    with GrowingWav(tmp_path / "a.wav", 8000, 1) as file:
+        file.write(torch.tensor([[0.5, 1.0, -1.0, 1.5]]))
+        file.write(torch.tensor([[-7.0, 0.0]]))
+    assert file.clipped == 2
+    steps = (read_audio(tmp_path / "a.wav")[0] * 32768).tolist()
+    assert steps == [[16384, 32767, -32768, 32767, -32768, 0]]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, ValueError])
+def test_an_interrupted_file_keeps_what_there_is(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    before = noise(1, 500)
+    with pytest.raises(error), GrowingWav(tmp_path / "a.wav", 8000, 1) as file:
+        file.write(before)
+        raise error
+    assert torch.equal(read_audio(tmp_path / "a.wav")[0], before)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.wav"]
+
+
+def test_a_growing_file_without_sound_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"of before")
+    for block in (torch.zeros(1, 0), torch.tensor([[math.nan]])):
+        with pytest.raises(ValueError), GrowingWav(tmp_path / "a.wav", 8000, 1) as file:
+            file.write(block)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.wav"]
+    assert (tmp_path / "a.wav").read_bytes() == b"of before"
+
+
+def test_a_full_file_is_told_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAV_LIMIT", 2000)
+    with (
+        pytest.raises(OSError, match=r"a\.wav is full: a WAV file holds 4 GiB"),
+        GrowingWav(tmp_path / "a.wav", 8000, 1) as file,
+    ):
+        for _ in range(9):
+            file.write(noise(1, 300))
+    assert read_info(tmp_path / "a.wav").num_samples == 900
+
+
+def test_raw_samples_are_those_of_the_file(tmp_path: Path) -> None:
+    waveform = torch.cat([noise(2, 100), torch.tensor([[3.0, 0.1], [-0.1, -3.0]])], dim=1)
+    with GrowingWav(tmp_path / "a.wav", 8000, 2) as file:
+        file.write(waveform)
+    data, clipped = pcm_16(waveform)
+    assert clipped == 2
+    assert (tmp_path / "a.wav").read_bytes()[44:] == data
+    assert pcm_16(torch.tensor([[0.5], [-0.5]])).data == struct.pack("<hh", 16384, -16384)

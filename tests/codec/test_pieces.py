@@ -35,7 +35,7 @@ def test_encoding_in_pieces_gives_the_whole(
         x = long[..., :n]
         expected = model.encoder(x)
         for size in (n, 50 * hop + 3, 11) if n < 100 * hop else (n, 97):
-            parts = list(stream(model.encoder.model, blocks_of(x, size), piece))
+            parts = list(stream(model.encoder.model, blocks_of(x, size), [piece]))
             assert parts[-1].shape[-1] > 0
             found = torch.cat(parts, dim=-1)
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
@@ -50,7 +50,7 @@ def test_decoding_in_pieces_gives_the_whole(
     long = torch.randn(1, 8, 120, generator=torch.Generator().manual_seed(0))
     for t in (1, 2, 17, 64, 120):
         z = long[..., :t]
-        found = torch.cat(list(stream(decoder.model, blocks_of(z, 10), piece)), dim=-1)
+        found = torch.cat(list(stream(decoder.model, blocks_of(z, 10), [piece])), dim=-1)
         torch.testing.assert_close(found, decoder(z), rtol=1e-4, atol=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_without_context_the_result_differs(make_tiny_codec, package_model, monk
     model = package_model(make_tiny_codec())
     x = torch.randn(1, 1, 1200, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr(pieces, "context", lambda m: pieces.Context(0, 0))
-    found = torch.cat(list(stream(model.encoder.model, [x], 20)), dim=-1)
+    found = torch.cat(list(stream(model.encoder.model, [x], [20])), dim=-1)
     assert not torch.allclose(found, model.encoder(x), atol=1e-2)
 
 
@@ -107,7 +107,7 @@ def test_the_stream_reads_no_further_than_it_must(make_tiny_codec, package_model
             read += 100
             yield torch.randn(1, 1, 100)
 
-    next(stream(layers, recording(), 600))
+    next(stream(layers, recording(), [600]))
     assert read < 11 * 800
 
 

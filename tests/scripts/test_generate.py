@@ -1,0 +1,153 @@
+"""Sound while it is made: growing files, raw samples, Ctrl-C, and readers who leave."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from torch import Tensor
+
+from audiolm.audio import GrowingWav, read_audio
+
+from .conftest import ROOT, RunScript
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trained") / "run"
+
+
+@pytest.fixture
+def checkpoint(run_folder: Path, workplace: Path, run_script: RunScript, local: list[str]) -> str:
+    """An override that names a model of the smoke test, trained once for all tests here."""
+    if not run_folder.exists():
+        trained = run_script("train", *local, f"hydra.run.dir={run_folder}")
+        assert trained.code == 0, trained.err
+    return f"ckpt_path={run_folder}/checkpoints/last.ckpt"
+
+
+def test_a_stream_is_the_sound_that_would_have_been(
+    workplace: Path, run_script: RunScript, checkpoint: str
+) -> None:
+    settings = [checkpoint, "num_samples=2", "duration=3.01", "seed=5"]
+    for out, more in (("whole", []), ("live", ["stream=true"])):
+        made = run_script("generate", *settings, f"out={out}", *more)
+        assert made.code == 0, made.err
+    assert "first sound after" in made.out and "times real time" in made.out
+    assert "engine" in made.out and "building" in made.out
+    for i in (0, 1):
+        name = f"sample_{i:03d}"
+        whole, live = (read_audio(f"{out}/{name}.wav")[0] for out in ("whole", "live"))
+        assert whole.shape == live.shape == (1, 2408)
+        assert (whole - live).abs().max() <= 1.001 / 32768
+        about = json.loads(Path(f"live/{name}.json").read_text())
+        assert about["seed"] == 5 + i and about["duration"] == 3.01
+        assert not about["stopped"] and about["clipped_samples"] == 0
+        assert about["seconds_to_first_sound"] > 0
+        assert about["seconds_loading"] > 0 and about["seconds_building"] >= 0
+        assert about["realtime_factor"] > 0 and about["frames_per_second"] > 0
+        assert about["engine"] in ("eager", "native") and about["weights"] == "float32"
+        same = json.loads(Path(f"whole/{name}.json").read_text())
+        assert about["engine"] == same["engine"] and same["gain"] == 1.0
+    assert sorted(p.name for p in Path("live").iterdir()) == [
+        f"sample_{i:03d}.{kind}" for i in (0, 1) for kind in ("json", "wav")
+    ]
+
+
+def test_ctrl_c_keeps_a_playable_file_and_its_figures(
+    workplace: Path, run_script: RunScript, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, blocks = GrowingWav.write, 0
+
+    def interrupt(self: GrowingWav, block: Tensor) -> None:
+        nonlocal blocks
+        original(self, block)
+        blocks += 1
+        assert read_audio(self.part)[0].shape[1] == self.num_samples > 0
+        if blocks == 12:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(GrowingWav, "write", interrupt)
+    made = run_script(
+        "generate", checkpoint, "out=o", "stream=true", "duration=inf", "num_samples=1"
+    )
+    assert made.code == 130 and "stopped after" in made.err and "Traceback" not in made.err
+    assert sorted(p.name for p in Path("o").iterdir()) == ["sample_000.json", "sample_000.wav"]
+    about = json.loads(Path("o/sample_000.json").read_text())
+    samples, rate = soundfile.read("o/sample_000.wav")
+    assert about["stopped"] and about["duration"] == len(samples) / rate > 1
+    assert math.isfinite(about["realtime_factor"])
+
+
+def test_raw_sound_is_that_of_the_file_and_nothing_else(
+    workplace: Path, run_script: RunScript, checkpoint: str
+) -> None:
+    settings = [checkpoint, "duration=2", "num_samples=1"]
+    assert run_script("generate", *settings, "stream=true", "out=o").code == 0
+    samples, _ = soundfile.read("o/sample_000.wav", dtype="int16")
+    command = [sys.executable, str(ROOT / "scripts" / "generate.py"), *settings, "out=-"]
+    done = subprocess.run(command, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.frombuffer(done.stdout, "<i2"), samples)
+    told = done.stderr.decode()
+    assert "| aplay -f S16_LE -r 800 -c 1" in told and "ffplay" in told
+    assert "first sound after" in told
+
+
+def test_a_reader_may_leave(workplace: Path, checkpoint: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "generate.py"), checkpoint]
+    command += ["out=-", "num_samples=1", "duration=inf"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert len(process.stdout.read(1000)) == 1000
+        process.stdout.close()
+        told = process.stderr.read().decode()
+        assert process.wait(timeout=300) == 0, told
+    assert "Traceback" not in told and "Broken pipe" not in told and "error" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (["out=-"], ["num_samples=4", "pass num_samples=1"]),
+        (["duration=inf"], ["duration=inf", "stream=true"]),
+        (["stream=true", "duration=0"], ["duration=0", "above 0"]),
+        (["stream=true", "duration=nan"], ["duration=nan"]),
+        (["stream=yes please"], ["stream=yes please must be true or false"]),
+        (["stream=true", "num_samples=0"], ["num_samples=0"]),
+        (["engine=fast"], ["engine='fast'", "eager, native, compiled"]),
+        (["weights=int4"], ["int4", "bfloat16, int8"]),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_refused(
+    workplace: Path,
+    run_script: RunScript,
+    settings: list[str],
+    parts: list[str],
+    checkpoint: str,
+    run_folder: Path,
+) -> None:
+    refused = run_script("generate", checkpoint, *settings)
+    assert refused.code == 2 and refused.err.count("error: ") == 1, refused.err
+    assert "Traceback" not in refused.err
+    for part in parts:
+        assert part in refused.err
+    assert not (run_folder / "generated").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told_at_once(
+    workplace: Path, run_script: RunScript, checkpoint: str
+) -> None:
+    Path("taken").write_text("a file")
+    for more in ([], ["stream=true"]):
+        refused = run_script("generate", checkpoint, "out=taken", *more)
+        assert refused.code == 2 and "taken" in refused.err and "Traceback" not in refused.err
+        assert "real time" not in refused.err  # before anything is drawn
