@@ -14,8 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.benchmark.codecs import random_codec
 from audiolm.benchmark.data import DataSettings, data_section
 from audiolm.benchmark.encode import EncodeSettings, encode_section
+from audiolm.benchmark.generate import GenerateSettings, generate_section
+from audiolm.benchmark.length import LengthSettings, length_section
 from audiolm.benchmark.machine import describe_machine
 from audiolm.benchmark.report import Section, table, write_report
+from audiolm.benchmark.sizes import ModelSize
+from audiolm.benchmark.train import TrainSettings, train_section
 from audiolm.codec import EncodecCodec
 from audiolm.codec.pretrained import PRETRAINED
 from command_line import start
@@ -25,7 +29,13 @@ FULL_SIZE, FULL_SIZE_CODEBOOKS = "encodec_24khz", 8
 
 
 def main(cfg: DictConfig) -> None:
-    sections = {"encode": encode, "data": data}
+    sections = {
+        "train": train,
+        "generate": generate,
+        "length": length,
+        "encode": encode,
+        "data": data,
+    }
     wanted = [cfg.sections] if isinstance(cfg.sections, str) else list(cfg.sections or [])
     if not wanted or any(name not in sections for name in wanted):
         raise ValueError(f"sections={cfg.sections} must be some of {', '.join(sections)}")
@@ -58,6 +68,25 @@ def benchmark_codec(cfg: DictConfig) -> EncodecCodec:
     return make_codec(cfg)
 
 
+def train(cfg: DictConfig, codec: EncodecCodec) -> Section:
+    optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
+    trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    del trainer["_target_"]
+    settings = TrainSettings(**cfg.train, optim=optim, trainer=trainer)
+    return train_section(settings, ModelSize(**cfg.compared), cfg.rounds)
+
+
+def generate(cfg: DictConfig, codec: EncodecCodec) -> Section:
+    settings: Any = OmegaConf.to_container(cfg.generate, resolve=True)
+    return generate_section(GenerateSettings(**settings), ModelSize(**cfg.compared))
+
+
+def length(cfg: DictConfig, codec: EncodecCodec) -> Section:
+    optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
+    settings: Any = OmegaConf.to_container(cfg.length, resolve=True)
+    return length_section(LengthSettings(**settings, optim=optim), ModelSize(**cfg.compared))
+
+
 def encode(cfg: DictConfig, codec: EncodecCodec) -> Section:
     audio = None if cfg.audio is None else Path(cfg.audio)
     return encode_section(EncodeSettings(**cfg.encode), codec, audio, cfg.rounds)
@@ -66,8 +95,6 @@ def encode(cfg: DictConfig, codec: EncodecCodec) -> Section:
 def data(cfg: DictConfig, codec: EncodecCodec) -> Section:
     model: Any = OmegaConf.to_container(cfg.model, resolve=True)
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
-    if model["kernel"] == "auto":
-        model["kernel"] = "from_scratch"
     settings = DataSettings(**cfg.data, model=model, pattern=cfg.pattern.name, optim=optim)
     return data_section(settings, codec, cfg.rounds)
 

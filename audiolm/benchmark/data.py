@@ -24,11 +24,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from audiolm.benchmark.limits import BF16, FP32, READ, SECONDS, limits, times_that_take
 from audiolm.benchmark.peers import PEERS, Batches, Clips, memmap_dataset
+from audiolm.benchmark.random_store import random_clips
 from audiolm.benchmark.report import Section
 from audiolm.benchmark.rounds import Candidate, interleave
 from audiolm.codec import EncodecCodec
-from audiolm.tokens.shards import CLIPS, atomic_file, code_dtype, hash64
-from audiolm.tokens.store import INDEX, TokenStore, begin_store, commit_index
+from audiolm.tokens.store import TokenStore
 from audiolm.tokens.windows import WindowBatch
 from audiolm.training import LanguageModelTraining, TokenData, best_precision, make_optimizer
 
@@ -71,7 +71,12 @@ def _section(
 ) -> Section:
     context = max(1, round(settings.context * codec.frame_rate))
     long, short = (
-        _random_clips(folder / name, settings.clips, seconds, codec)
+        random_clips(
+            folder / name,
+            settings.clips,
+            [max(1, round(bound * codec.frame_rate)) for bound in seconds],
+            codec.identity(),
+        )
         for name, seconds in (("long", settings.long), ("short", settings.short))
     )
     facts: dict[str, Any] = {
@@ -194,31 +199,6 @@ def _training_step(
     name = f"{STEP}, {'bf16' if limit == BF16 else 'fp32'}"
     times = times_that_take(steps, SECONDS)
     return Candidate(name, lambda: steps(times), times * len(codes), UNIT, None, limit, gflop)
-
-
-def _random_clips(
-    folder: Path, count: int, seconds: tuple[float, float], codec: EncodecCodec
-) -> Clips:
-    """A store of `count` clips of random codes."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    low, high = (max(1, round(bound * codec.frame_rate)) for bound in seconds)
-    frames = rng.integers(low, high + 1, count)
-    rows = rng.integers(0, codec.codebook_size, (int(frames.sum()), codec.num_codebooks)).astype(
-        code_dtype(codec.codebook_size)
-    )
-    begin_store(
-        folder, codec.identity(), codec.num_codebooks, codec.codebook_size, codec.frame_rate
-    )
-    with atomic_file(folder / f"{CLIPS}-0.npy") as file:
-        np.save(file, rows)
-    index = np.zeros(count, INDEX)
-    index["frames"] = frames
-    index["offset"] = np.cumsum(frames) - frames
-    index["id_hash"] = [hash64(f"{i:09d}") for i in range(count)]
-    index["split_hash"] = index["id_hash"]
-    commit_index(folder, [f"{CLIPS}-0"], index, ({"id": f"{i:09d}"} for i in range(count)))
-    return Clips(folder, rows, index["offset"].copy(), frames)
 
 
 def _seconds(bounds: tuple[float, float]) -> str:

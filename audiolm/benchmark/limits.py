@@ -6,15 +6,17 @@ holds. They keep all of torch's threads busy, as many as the other candidates us
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from audiolm.benchmark.disturbance import Stopwatch
 from audiolm.benchmark.rounds import Candidate
 
 FP32, BF16, READ = "fp32 matrix product", "bf16 matrix product", "memory read"
+OWN_FP32, OWN_BF16 = "fp32 products of the model", "bf16 products of the model"
 NUM_ROWS, WIDTH, HIDDEN = 2048, 512, 2048
 READ_BYTES = 2**28
 SECONDS = 0.3
@@ -40,7 +42,38 @@ def _product(name: str) -> Candidate:
     @torch.inference_mode()
     def multiply(times: int) -> None:
         for _ in range(times):
-            torch.nn.functional.linear(torch.nn.functional.linear(x, up), down)
+            F.linear(F.linear(x, up), down)
+
+    times = times_that_take(multiply, SECONDS)
+    return Candidate(name, lambda: multiply(times), times * flops / 1e9, "GFLOP/s")
+
+
+def products_of(name: str, shapes: Mapping[tuple[int, int], int], rows: int) -> Candidate:
+    """The matrix products of a training step of one model alone, in GFLOP/s.
+
+    Of each matrix: forward, and backward to the input and to the weight, all with operands as
+    `linear` likes them best.
+
+    name: OWN_FP32 or OWN_BF16. shapes: (outputs, inputs) of the matrices, and how many there are.
+    rows: of their inputs.
+    """
+    dtype = torch.bfloat16 if name == OWN_BF16 else torch.float32
+    generator = torch.Generator().manual_seed(0)
+    operands: list[tuple[Tensor, Tensor, int]] = []
+    flops = 0.0
+    for (outputs, inputs), count in shapes.items():
+        sizes = (rows, inputs), (outputs, inputs), (rows, outputs)
+        x, weight, gradient = (torch.randn(s, generator=generator).to(dtype) for s in sizes)
+        for left, right in ((x, weight), (gradient, weight.T), (gradient.T, x.T)):
+            operands.append((left.contiguous(), right.contiguous(), count))
+        flops += 3 * 2.0 * rows * outputs * inputs * count
+
+    @torch.inference_mode()
+    def multiply(times: int) -> None:
+        for _ in range(times):
+            for left, right, count in operands:
+                for _ in range(count):
+                    F.linear(left, right)
 
     times = times_that_take(multiply, SECONDS)
     return Candidate(name, lambda: multiply(times), times * flops / 1e9, "GFLOP/s")
@@ -48,11 +81,25 @@ def _product(name: str) -> Candidate:
 
 def _read() -> Candidate:
     memory = torch.ones(READ_BYTES // 4)
+    # Which of these is bound by memory and not by its own work depends on the machine and threads.
+    readers: tuple[Callable[[], object], ...] = (
+        memory.sum,
+        memory.amax,
+        lambda: torch.dot(memory, memory),
+    )
+
+    def seconds(reader: Callable[[], object]) -> float:
+        reader()
+        with Stopwatch() as watch:
+            reader()
+        return watch.sample.seconds
+
+    fastest = min(readers, key=seconds)
 
     @torch.inference_mode()
     def read(times: int) -> None:
         for _ in range(times):
-            memory.sum()
+            fastest()
 
     times = times_that_take(read, SECONDS)
     return Candidate(READ, lambda: read(times), times * READ_BYTES / 1e9, "GB/s")

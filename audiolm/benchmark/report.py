@@ -87,6 +87,11 @@ def table(section: Section) -> str:
     return "\n".join(lines)
 
 
+def as_times(ratio: Spread) -> str:
+    """A ratio as text: 1.50 x (1.41 .. 1.62)."""
+    return f"{_number(ratio.median)} x ({_range(ratio)})"
+
+
 def _range(spread: Spread) -> str:
     return f"{_number(spread.low)} .. {_number(spread.high)}"
 

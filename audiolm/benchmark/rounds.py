@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tqdm import tqdm
@@ -23,14 +23,15 @@ from audiolm.benchmark.disturbance import Sample, Stopwatch
 class Candidate:
     """Something that is timed.
 
-    run: does it once. work: how much it does then; its rate is work / seconds. unit: of the rate.
+    run: does it once; None where another part of the program times it, and calls `figures`.
+    work: how much it does then; its rate is work / seconds. unit: of the rate.
     against: the candidate whose rate this one's is compared with.
     limit: the candidate whose rate bounds this one's, and cost: how much of that one's work a unit
     of this one's takes.
     """
 
     name: str
-    run: Callable[[], object]
+    run: Callable[[], object] | None
     work: float
     unit: str
     against: str | None = None
@@ -56,7 +57,7 @@ class Figure:
 
     rate: over the samples that were not disturbed, or over all where all were. ratio: to the one
     that it is compared with. share: of its limit. samples, disturbed: how many, and how many of
-    them were.
+    them were. work: of a sample.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Figure:
     share: float | None
     limit: str | None
     samples: tuple[Sample, ...]
+    work: float = 1.0
 
     @property
     def disturbed(self) -> int:
@@ -74,9 +76,14 @@ class Figure:
 
 
 def interleave(
-    candidates: Sequence[Candidate], rounds: int, title: str, show_progress: bool = True
+    candidates: Sequence[Candidate],
+    rounds: int,
+    title: str,
+    show_progress: bool = True,
+    *,
+    warm_up: bool = True,
 ) -> list[Figure]:
-    """Time all candidates in so many rounds, after one that warms up.
+    """Time all candidates in so many rounds, after one that warms up unless they are warm.
 
     Raises ValueError for less than one round.
     """
@@ -84,11 +91,13 @@ def interleave(
         raise ValueError(f"rounds={rounds} must be at least 1")
     samples: dict[str, list[Sample]] = {candidate.name: [] for candidate in candidates}
     assert len(samples) == len(candidates), "two candidates of one name"
-    total = (rounds + 1) * len(candidates)
+    first = 0 if warm_up else 1
+    total = (rounds + 1 - first) * len(candidates)
     with tqdm(total=total, desc=title, unit="sample", disable=not show_progress) as bar:
-        for number in range(rounds + 1):
+        for number in range(first, rounds + 1):
             turn = number % len(candidates)
             for candidate in [*candidates[turn:], *candidates[:turn]]:
+                assert candidate.run is not None
                 bar.set_postfix_str(candidate.name)
                 with Stopwatch() as watch:
                     candidate.run()
@@ -102,39 +111,42 @@ def figures(
     candidates: Sequence[Candidate], samples: Mapping[str, Sequence[Sample]]
 ) -> list[Figure]:
     """Rates, ratios and shares from the samples of each candidate, one a round."""
-    by_name = {candidate.name: candidate for candidate in candidates}
-
-    def rates(name: str) -> list[float]:
-        return [by_name[name].work / sample.seconds for sample in samples[name]]
-
-    def spread(name: str) -> Spread:
-        kept = _undisturbed(samples[name])
-        return Spread.of([rates(name)[i] for i in kept])
-
-    found = []
+    found: dict[str, Figure] = {}
     for candidate in candidates:
-        ratio = share = None
-        if candidate.against is not None:
-            pairs = zip(samples[candidate.name], samples[candidate.against], strict=True)
-            kept = _undisturbed([max(pair, key=lambda s: s.foreign or 0.0) for pair in pairs])
-            mine, theirs = rates(candidate.name), rates(candidate.against)
-            ratio = Spread.of([mine[i] / theirs[i] for i in kept])
-        if candidate.limit is not None:
-            bound = spread(candidate.limit).median
-            share = spread(candidate.name).median * candidate.cost / bound
-        found.append(
-            Figure(
-                candidate.name,
-                candidate.unit,
-                spread(candidate.name),
-                ratio,
-                candidate.against,
-                share,
-                candidate.limit,
-                tuple(samples[candidate.name]),
-            )
+        taken = tuple(samples[candidate.name])
+        rates = [candidate.work / sample.seconds for sample in taken]
+        rate = Spread.of([rates[i] for i in _undisturbed(taken)])
+        found[candidate.name] = Figure(
+            candidate.name,
+            candidate.unit,
+            rate,
+            None,
+            candidate.against,
+            None,
+            candidate.limit,
+            taken,
+            candidate.work,
         )
-    return found
+    for candidate in candidates:
+        figure = found[candidate.name]
+        if candidate.against is not None:
+            figure = replace(figure, ratio=ratio(figure, found[candidate.against]))
+        if candidate.limit is not None:
+            bound = found[candidate.limit].rate.median
+            figure = replace(figure, share=figure.rate.median * candidate.cost / bound)
+        found[candidate.name] = figure
+    return list(found.values())
+
+
+def ratio(mine: Figure, theirs: Figure) -> Spread:
+    """How many times the rate of another figure this one's is, within each round.
+
+    Rounds in which either was disturbed do not count, unless all were.
+    """
+    pairs = list(zip(mine.samples, theirs.samples, strict=True))
+    kept = _undisturbed([max(pair, key=lambda s: s.foreign or 0.0) for pair in pairs])
+    ratios = [mine.work / m.seconds / (theirs.work / t.seconds) for m, t in pairs]
+    return Spread.of([ratios[i] for i in kept])
 
 
 def _undisturbed(samples: Sequence[Sample]) -> list[int]:

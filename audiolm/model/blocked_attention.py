@@ -46,10 +46,10 @@ class BlockedCausalAttention(torch.autograd.Function):
             kept = []
             for first in range(0, steps, block):
                 last = min(first + block, steps)
-                scores = q[:, first:last] @ k[:, :last].transpose(1, 2)
+                scores = torch.bmm(q[:, first:last], k[:, :last].transpose(1, 2))
                 scores[:, :, first:] += future[: last - first, : last - first]
                 weights = scores.softmax(dim=-1)
-                out[:, first:last] = weights @ v[:, :last]
+                out[:, first:last] = torch.bmm(weights, v[:, :last])
                 if any(ctx.needs_input_grad):
                     kept.append(weights)
         ctx.save_for_backward(q, k, v, *kept)
@@ -68,13 +68,13 @@ class BlockedCausalAttention(torch.autograd.Function):
             for weights, first in zip(kept, range(0, shape[2], _block(shape[2])), strict=True):
                 last = first + weights.shape[1]
                 own = grad_out[:, first:last]
-                grad_v[:, :last] += weights.transpose(1, 2) @ own
+                grad_v[:, :last] += torch.bmm(weights.transpose(1, 2), own)
                 grad_scores = torch.ops.aten._softmax_backward_data(
-                    own @ v[:, :last].transpose(1, 2), weights, -1, weights.dtype
+                    torch.bmm(own, v[:, :last].transpose(1, 2)), weights, -1, weights.dtype
                 )
-                grad_q[:, first:last] = grad_scores @ k[:, :last]
+                grad_q[:, first:last] = torch.bmm(grad_scores, k[:, :last])
                 # q is scaled already, k is not.
-                grad_k[:, :last] += grad_scores.transpose(1, 2) @ q[:, first:last]
+                grad_k[:, :last] += torch.bmm(grad_scores.transpose(1, 2), q[:, first:last])
             grad_q *= shape[3] ** -0.5
             return tuple(g.to(q.dtype).view(shape) for g in (grad_q, grad_k, grad_v))  # type: ignore[return-value]
 

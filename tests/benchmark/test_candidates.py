@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from audiolm.benchmark.codecs import random_codec
-from audiolm.benchmark.data import DataSettings, _loader, _random_clips
+from audiolm.benchmark.data import DataSettings, _loader
 from audiolm.benchmark.encode import _same, encoder_gflop, package_model
 from audiolm.benchmark.peers import PEERS, memmap_dataset
+from audiolm.benchmark.random_store import random_clips
 from audiolm.tokens import TokenStore
 
 CONTEXT, BATCH = 12, 3
@@ -19,7 +20,8 @@ CONTEXT, BATCH = 12, 3
 
 @pytest.fixture
 def clips(tmp_path: Path, make_tiny_codec):  # type: ignore[no-untyped-def]
-    return _random_clips(tmp_path / "store", 40, (0.1, 0.4), make_tiny_codec())
+    codec = make_tiny_codec()
+    return random_clips(tmp_path / "store", 40, (10, 40), codec.identity())
 
 
 def test_the_package_encodes_to_the_same_codes(make_tiny_codec) -> None:

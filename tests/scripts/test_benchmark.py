@@ -13,6 +13,29 @@ from .conftest import RunScript
 
 SMALL = ["rounds=1", "encode.short_seconds=2", "encode.minutes=1", "data.clips=30"]
 TINY = ["model.embed_dim=12", "model.num_layers=1", "model.num_heads=2", "data.context=0.2"]
+COMPARED = [
+    "compared.embed_dim=48",
+    "compared.num_layers=1",
+    "compared.num_heads=2",
+    "compared.codebook_size=32",
+    "compared.frames=12",
+    "train.peers=[plain_gpt]",
+    "train.lightning_steps=1",
+    "generate.frames=4",
+    "generate.prompt_frames=3",
+    "generate.peers=[plain_gpt]",
+    "generate.rounds=1",
+    "generate.large={embed_dim: 96, num_layers: 1, num_heads: 2}",
+    "generate.large_frames=3",
+    "length.contexts=[6,12]",
+    "length.step_frames=12",
+    "length.frames=[5,9]",
+    "length.last=2",
+    "length.window=6",
+    "length.peers=[]",
+    "length.rounds=1",
+]
+LIMITS = ["fp32 matrix product", "bf16 matrix product", "memory read"]
 
 
 @pytest.fixture(autouse=True)
@@ -20,10 +43,34 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.02)
     monkeypatch.setattr(limits, "READ_BYTES", 2**16)
     monkeypatch.setattr("audiolm.benchmark.data.SECONDS", 0.02)
+    monkeypatch.setattr("audiolm.benchmark.trainee.SECONDS", 0.02)
+
+    def no_compiler(*arguments: object) -> None:
+        raise ValueError("no compiler")
+
+    monkeypatch.setattr("audiolm.generation.engines.load_library", no_compiler)
 
 
-def test_both_sections(run_script: RunScript, workplace: Path, codec_folder: Path) -> None:
-    codec = ["codec=local", f"codec.path={codec_folder}"]
+def test_the_model_is_measured(run_script: RunScript, workplace: Path) -> None:
+    result = run_script("benchmark", *SMALL, *COMPARED, "sections=[train,generate,length]")
+    assert result.code == 0, result.err
+    written = json.loads((workplace / "benchmark.json").read_text())
+    assert list(written["sections"]) == ["train", "generate", "length"]
+    for section in written["sections"].values():
+        assert [figure["name"] for figure in section["figures"][:3]] == LIMITS
+        assert all(figure["name"] in result.out for figure in section["figures"])
+        shares = [figure["share_of_limit"] for figure in section["figures"]]
+        assert all(0 < share < 1.2 for share in shares if share is not None)
+        assert any(shares) and section["facts"]
+    assert written["settings"]["compared"]["frames"] == 12
+    assert written["machine"]["cpu_features"] and "environment" in written["machine"]
+    assert [path.name for path in workplace.iterdir()] == ["benchmark.json"]
+
+
+def test_encoding_and_data_are_measured(
+    run_script: RunScript, workplace: Path, codec_folder: Path
+) -> None:
+    codec = ["codec=local", f"codec.path={codec_folder}", "sections=[encode,data]"]
     result = run_script("benchmark", *SMALL, *TINY, *codec, "out=results/speed.json")
     assert result.code == 0, result.err
     written = json.loads((workplace / "results" / "speed.json").read_text())
@@ -31,7 +78,7 @@ def test_both_sections(run_script: RunScript, workplace: Path, codec_folder: Pat
     encode, data = written["sections"].values()
     for section in (encode, data):
         names = [figure["name"] for figure in section["figures"]]
-        assert names[:3] == ["fp32 matrix product", "bf16 matrix product", "memory read"]
+        assert names[:3] == LIMITS
         assert all(name in result.out for name in names)
         assert all(figure["rate"]["median"] > 0 for figure in section["figures"])
     shares = [figure["share_of_limit"] for figure in encode["figures"][3:]]
@@ -57,18 +104,24 @@ def test_too_few_recordings_are_said(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["sections=[speed]"], "sections=['speed'] must be some of encode, data"),
-        (["sections=[]"], "sections=[] must be some of encode, data"),
+        (["sections=[speed]"], "sections=['speed'] must be some of train, generate, length, "),
+        (["sections=[]"], "sections=[] must be some of train, generate, length, encode, data"),
         (["rounds=0"], "rounds=0 must be at least 1"),
-        (["audio=nowhere"], "no such folder: nowhere"),
-        (["encode.short_seconds=0"], "encode.short_seconds=0 must be above 0"),
+        (["sections=[encode]", "audio=nowhere"], "no such folder: nowhere"),
+        (["sections=[encode]", "encode.short_seconds=0"], "encode.short_seconds=0 must be above 0"),
         (["encode.minuets=1"], "encode.minuets"),
+        (["train.peers=[gpt]"], "train.peers: 'gpt' is unknown; choose some of"),
+        (["train.kernel=fast"], "kernel='fast' is unknown"),
+        (["compared.num_heads=7"], "num_heads=7"),
+        (["sections=[generate]", "generate.frames=0"], "generate.frames=0 must be at least 1"),
+        (["sections=[generate]", "generate.engines=[gpu]"], "engine='gpu' is unknown"),
+        (["sections=[length]", "length.frames=[9,5]"], "length.frames=[9, 5] must grow"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_a_line(
     run_script: RunScript, workplace: Path, overrides: list[str], message: str
 ) -> None:
-    result = run_script("benchmark", *SMALL, *overrides)
+    result = run_script("benchmark", *SMALL, *COMPARED, *overrides)
     assert result.code == 2
     (line,) = result.err.splitlines()
     assert message in line
@@ -81,7 +134,7 @@ def test_ctrl_c_keeps_what_was_measured(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("audiolm.benchmark.data.data_section", interrupted)
-    codec = ["codec=local", f"codec.path={codec_folder}"]
+    codec = ["codec=local", f"codec.path={codec_folder}", "sections=[encode,data]"]
     result = run_script("benchmark", *SMALL, *TINY, *codec)
     assert result.code == 130
     assert result.err.splitlines()[-1] == "stopped; encode in benchmark.json"

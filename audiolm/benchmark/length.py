@@ -1,0 +1,223 @@
+"""Section `length`: how cost grows with the context that is trained on, and with what is drawn.
+
+A training step has about as many frames whatever their context, so that what grows is attention's.
+Drawing is timed over the last frames before each length: in this package's of one recording
+without end, whose steps see a window; in MusicGen's after a prompt of that length.
+
+Letters: B batch, K codebooks, T codec frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from tqdm import tqdm
+
+from audiolm.benchmark.disturbance import Sample, Stopwatch
+from audiolm.benchmark.limits import BF16, FP32, limits
+from audiolm.benchmark.musicgen import musicgen, musicgen_decode
+from audiolm.benchmark.report import Section, as_times
+from audiolm.benchmark.rounds import Candidate, Figure, figures, interleave, ratio
+from audiolm.benchmark.sizes import (
+    MUSICGEN,
+    OURS,
+    PATTERN,
+    ModelSize,
+    attention_gflop,
+    check_peers,
+    products_gflop,
+)
+from audiolm.benchmark.trainee import UNIT, Trainee, our_trainee, random_codes
+from audiolm.generation.streaming import prepare, stream
+from audiolm.model.language_model import AudioLM
+from audiolm.model.patterns import make_pattern
+from audiolm.training import best_precision
+
+
+@dataclass(frozen=True)
+class LengthSettings:
+    """contexts: frames that are trained on. step_frames: of a training step, about.
+    frames: lengths before which drawing is timed, over the last `last` frames, with a window of
+    `window` frames. weights: as in `generate`. peers: "musicgen" or none; the plain GPT's memory
+    is of fixed size. rounds: fewer than elsewhere, for these take long."""
+
+    contexts: Sequence[int] = (256, 512, 1024, 2048)
+    step_frames: int = 2048
+    frames: Sequence[int] = (500, 1500, 4000)
+    last: int = 100
+    window: int = 1500
+    top_k: int = 250
+    weights: str = "float32"
+    peers: Sequence[str] = ("musicgen",)
+    rounds: int = 2
+    optim: Mapping[str, Any] = field(default_factory=dict)
+
+
+def length_section(
+    settings: LengthSettings, size: ModelSize, show_progress: bool = True
+) -> Section:
+    """Time training steps of several contexts, and frames after several lengths.
+
+    Raises ValueError for lengths out of order or out of range.
+    """
+    check_peers("length", settings.peers)
+    if not settings.contexts or min(settings.contexts) < 1:
+        raise ValueError(f"length.contexts={list(settings.contexts)} must each be at least 1")
+    points = list(settings.frames)
+    apart = all(b - a >= settings.last for a, b in zip([1, *points], points, strict=False))
+    if settings.last < 1 or not points or not apart:
+        raise ValueError(
+            f"length.frames={points} must grow, each by at least length.last={settings.last}"
+        )
+    facts: dict[str, Any] = {}
+    found = _training(settings, size, facts, show_progress)
+    found += _drawing(settings, size, facts, show_progress)
+    return Section("length", found, facts)
+
+
+def _training(
+    settings: LengthSettings,
+    size: ModelSize,
+    facts: dict[str, Any],
+    show_progress: bool,
+) -> list[Figure]:
+    bf16 = best_precision("cpu") == "bf16-mixed"
+    candidates = limits()
+    first: dict[bool, str] = {}
+    for context in settings.contexts:
+        for checkpointing in (False, True):
+            sized = replace(size, frames=context)
+            codes = random_codes(sized, max(1, settings.step_frames // context))
+            how = {"gradient_checkpointing": checkpointing}
+            trainee = our_trainee(OURS, sized, codes, how, settings.optim)
+            name = f"train {context} frames{', checkpointing' if checkpointing else ''}"
+            rows = len(codes) * sized.num_steps
+            gflop = products_gflop(trainee.model, rows) + attention_gflop(sized, len(codes))
+            run, times = trainee.timed(bf16)
+            against = first.setdefault(checkpointing, name)
+            if checkpointing:
+                against = name.partition(",")[0]
+            candidates.append(
+                Candidate(
+                    name,
+                    run,
+                    times * codes.numel(),
+                    UNIT,
+                    None if name == against else against,
+                    BF16 if bf16 else FP32,
+                    3 * gflop / codes.numel(),
+                )
+            )
+            facts[name] = f"{_kept_bytes(trainee, bf16) / 2**20:,.0f} MiB kept for the backward"
+    return interleave(candidates, settings.rounds, "length: train", show_progress)
+
+
+def _kept_bytes(trainee: Trainee, bf16: bool) -> int:
+    """Bytes that a step keeps from its forward for its backward pass, but for the weights."""
+    weights = {p.untyped_storage().data_ptr() for p in trainee.model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    hooks = saved_tensors_hooks(keep, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        graph = trainee.loss()  # holds them
+    del graph
+    return sum(kept.values())
+
+
+def _drawing(
+    settings: LengthSettings, size: ModelSize, facts: dict[str, Any], show_progress: bool
+) -> list[Figure]:
+    points = list(settings.frames)
+    torch.manual_seed(0)
+    windowed = replace(size, frames=settings.window)
+    ours = AudioLM(size.num_codebooks, size.codebook_size, windowed.num_steps, **size.model).eval()
+    peer: nn.Module | None = None
+    if "musicgen" in settings.peers:
+        try:
+            peer = musicgen(replace(size, frames=points[-1] + 1), "sdpa").eval()
+        except ImportError as error:
+            facts[MUSICGEN] = f"not measured: {error}"
+    makers: dict[str, Callable[[], list[Sample]]] = {
+        f"draw {OURS}": lambda: _stream_times(settings, windowed, ours)
+    }
+    if peer is not None:
+        makers[f"draw {MUSICGEN}"] = partial(_musicgen_times, settings, size, peer)
+    samples: dict[str, list[Sample]] = {}
+    total = settings.rounds * len(makers)
+    with tqdm(total=total, desc="length: draw", disable=not show_progress) as bar:
+        for _ in range(settings.rounds):
+            for name, times in makers.items():
+                bar.set_postfix_str(name)
+                for point, sample in zip(points, times(), strict=True):
+                    samples.setdefault(f"{name}, {point} frames", []).append(sample)
+                bar.update()
+    candidates = []
+    for name in makers:
+        first = f"{name}, {points[0]} frames"
+        for point in points:
+            own = f"{name}, {point} frames"
+            against = None if own == first else first
+            candidates.append(Candidate(own, None, settings.last, "frames/s", against))
+    found = figures(candidates, samples)
+    by_name = {figure.name: figure for figure in found}
+    for name in makers:
+        shortest, longest = (by_name[f"{name}, {n} frames"] for n in (points[0], points[-1]))
+        facts[f"{name}, time a frame at {points[-1]} against at {points[0]} frames"] = as_times(
+            ratio(shortest, longest)
+        )
+    return found
+
+
+def _stream_times(settings: LengthSettings, size: ModelSize, model: AudioLM) -> list[Sample]:
+    """Of the last frames before each point, in one recording."""
+    pattern = make_pattern(PATTERN, size.num_codebooks)
+    window, weights = settings.window, settings.weights
+    prepare(model, pattern, None, window, 1, weights=weights)
+    chunks = stream(model, pattern, None, window, [0], top_k=settings.top_k, weights=weights)
+    done = 0
+
+    def go_on(frames: int) -> None:
+        nonlocal done
+        while done < frames:
+            done += next(chunks).shape[2]
+
+    taken = []
+    for point in settings.frames:
+        go_on(point - settings.last)
+        with Stopwatch() as watch:
+            go_on(point)
+        taken.append(watch.sample)
+    return taken
+
+
+def _musicgen_times(settings: LengthSettings, size: ModelSize, model: nn.Module) -> list[Sample]:
+    """Of frames that are drawn after prompts, each from the step after the prompt's on."""
+    taken = []
+    for point in settings.frames:
+        prompt = random_codes(replace(size, frames=point - settings.last), 1)
+        running, watch, steps = ExitStack(), Stopwatch(), 0
+
+        def each_step(running: ExitStack = running, watch: Stopwatch = watch) -> None:
+            nonlocal steps
+            if steps == 0:
+                running.enter_context(watch)
+            if steps == settings.last:
+                running.close()
+            steps += 1
+
+        musicgen_decode(model, prompt, point + 1, settings.top_k, each_step=each_step)
+        taken.append(watch.sample)
+    return taken
