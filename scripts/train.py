@@ -26,6 +26,7 @@ from audiolm.audio import find_audio_files, replacing
 from audiolm.codec import Codec, EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
 from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
+from audiolm.generation.build import find_compiler
 from audiolm.generation.checkpoint import check_format, load_checkpoint, read_checkpoint
 from audiolm.training import (
     EMA,
@@ -70,6 +71,7 @@ def main(cfg: DictConfig) -> None:
     interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, codec, run_dir), interrupt])
     if cfg.compile:
+        find_compiler()  # its absence is found now, and told in one line
         module.model.compile()
 
     with alone_in(run_dir):

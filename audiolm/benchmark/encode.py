@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from audiolm.audio import convert_channels, read_audio
 from audiolm.benchmark.limits import FP32, limits
-from audiolm.benchmark.material import Recordings, minutes, short_clips
+from audiolm.benchmark.material import Recordings, long_clips, short_clips
 from audiolm.benchmark.report import Section
 from audiolm.benchmark.rounds import Candidate, interleave
 from audiolm.codec import EncodecCodec, build_model
@@ -50,11 +50,13 @@ EVERYTHING = Rules(
 
 @dataclass(frozen=True)
 class EncodeSettings:
-    """short_seconds: of audio in short clips that a sample encodes. minutes: clips of a minute.
+    """short_seconds: of audio in short clips that a sample encodes. lengths: seconds of the long
+    clips of each kind. long_seconds: of audio in all clips of one kind.
     num_workers, check_workers: processes that decode, as in `prepare`."""
 
     short_seconds: float = 60.0
-    minutes: int = 2
+    lengths: Sequence[float] = (10.0, 60.0)
+    long_seconds: float = 120.0
     num_workers: int = 0
     check_workers: int = 0
 
@@ -66,10 +68,11 @@ def encode_section(
     rounds: int,
     show_progress: bool = True,
 ) -> Section:
-    """Encode short clips and clips of a minute from `audio`, or from melodies made by code.
+    """Encode short and long clips from `audio`, or from melodies made by code.
 
-    Raises ValueError for a codec whose codes lie on another grid than the package's, and where
-    `audio` does not hold enough; RuntimeError where a candidate did not do all of the work.
+    Raises ValueError for lengths out of range, for a codec whose codes lie on another grid than the
+    package's, and where `audio` does not hold enough; RuntimeError where a candidate did not do all
+    of the work.
     """
     if codec.settings["segment"] is not None:
         raise ValueError(
@@ -78,10 +81,11 @@ def encode_section(
         )
     with TemporaryDirectory(prefix="audiolm-benchmark-") as temporary:
         folder = Path(temporary)
-        kinds = (
-            _Kind(short_clips(audio, folder / "short", settings.short_seconds), codec),
-            _Kind(minutes(audio, folder / "minutes", settings.minutes), codec),
-        )
+        recordings = [short_clips(audio, folder / "short", settings.short_seconds)]
+        for length in settings.lengths:
+            into = folder / f"long_{length:g}"
+            recordings.append(long_clips(audio, into, length, settings.long_seconds))
+        kinds = [_Kind(kind, codec) for kind in recordings]
         cost = encoder_gflop(kinds[0].package, codec)
         candidates = limits()
         for kind in kinds:

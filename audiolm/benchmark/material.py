@@ -1,4 +1,4 @@
-"""Recordings to encode: short clips as they come, and clips of a minute.
+"""Recordings to encode: short clips as they come, and long ones of equal length.
 
 Letters: C audio channels, N audio samples.
 """
@@ -22,7 +22,6 @@ SHORT = 10.0
 """Seconds up to which a file is a short clip."""
 PIECE = (0.2, 2.0)
 """Seconds, from and to, of the short clips that longer recordings are cut into."""
-MINUTE = 60.0
 MOST = 300.0
 """Seconds that are taken of one file, so that memory does not grow with its length."""
 
@@ -78,14 +77,18 @@ def short_clips(folder: Path | None, into: Path, seconds: float) -> Recordings:
     return Recordings(f"{len(paths)} short clips, {taken / len(paths):.2f} s", paths, taken)
 
 
-def minutes(folder: Path | None, into: Path, number: int) -> Recordings:
-    """`number` clips of a minute in `into`, of the recordings of `folder` one after the other.
+def long_clips(folder: Path | None, into: Path, seconds: float, total: float) -> Recordings:
+    """Clips of `seconds`, of about `total` seconds in all, from recordings one after the other.
 
-    They have the rate of the first. None: melodies made by code. Raises ValueError where there is
-    not so much.
+    The recordings are those of `folder` with the rate of its first; None: melodies made by code.
+    The clips are written to `into`. Raises ValueError where there is not so much, or no clip in it.
     """
-    if number < 1:
-        raise ValueError(f"encode.minutes={number} must be at least 1")
+    if not 0 < seconds <= total:
+        raise ValueError(
+            f"encode.lengths={seconds:g} s must be above 0 and at most "
+            f"encode.long_seconds={total:g}"
+        )
+    number = round(total / seconds)
     files = None if folder is None else find_audio_files(folder)
     paths: list[Path] = []
     held: list[Tensor] = []
@@ -96,17 +99,17 @@ def minutes(folder: Path | None, into: Path, number: int) -> Recordings:
         if own_rate != rate:
             continue
         held.append(sound)
-        while sum(part.shape[1] for part in held) >= MINUTE * rate:
+        length = round(seconds * rate)
+        while sum(part.shape[1] for part in held) >= length:
             joined = torch.cat(held, dim=1)
-            length = round(MINUTE * rate)
-            paths.append(into / f"minute_{len(paths):03d}.wav")
+            paths.append(into / f"clip_{len(paths):03d}.wav")
             write_wav(paths[-1], joined[:, :length].contiguous(), rate)
             held = [joined[:, length:]]
             if len(paths) == number:
-                return Recordings(f"{number} one-minute clips", paths, number * MINUTE)
+                return Recordings(f"{number} clips of {seconds:g} s", paths, number * seconds)
     raise ValueError(
-        f"{folder} holds {len(paths)} minutes of audio at {rate} Hz, less than "
-        f"encode.minutes={number}; lower that"
+        f"{folder} holds {len(paths) * seconds:g} s of audio at {rate} Hz in clips of {seconds:g} "
+        f"s, less than encode.long_seconds={total:g}; lower that"
     )
 
 

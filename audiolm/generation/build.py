@@ -59,8 +59,8 @@ def find_compiler() -> str:
         if path := shutil.which(name):
             return path
     raise ValueError(
-        f"engine=native needs a C++ compiler ({named or ', '.join(COMPILERS)}) and found none; "
-        f"install one, or pass engine=eager"
+        f"engine=native and compile=true need a C++ compiler ({named or ', '.join(COMPILERS)}), "
+        f"and none was found; install one, or pass engine=eager to draw, compile=false to train"
     )
 
 

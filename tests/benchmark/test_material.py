@@ -1,4 +1,4 @@
-"""What is encoded: enough, no clip twice, minutes that are minutes."""
+"""What is encoded: enough, no clip twice, long ones of the length asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from audiolm.audio import read_info
-from audiolm.benchmark.material import minutes, short_clips, spread_out
+from audiolm.benchmark.material import long_clips, short_clips, spread_out
 
 
 def write(path: Path, seconds: float, seed: int = 0, rate: int = 800) -> None:
@@ -26,7 +26,7 @@ def test_melodies_serve_where_there_are_no_recordings(tmp_path: Path) -> None:
     assert 8.0 <= short.seconds < 10.0
     assert len({path.read_bytes() for path in short.paths}) == len(short.paths) > 4
     assert max(durations) <= 2.0
-    long = minutes(None, tmp_path / "long", 2)
+    long = long_clips(None, tmp_path / "long", 60, 120)
     assert [read_info(path).duration for path in long.paths] == [60.0, 60.0]
     assert long.paths[0].read_bytes() != long.paths[1].read_bytes()
 
@@ -49,16 +49,16 @@ def test_long_files_are_cut(tmp_path: Path) -> None:
     assert short.seconds >= 20.0
 
 
-def test_minutes_are_joined_from_what_has_the_same_rate(tmp_path: Path) -> None:
+def test_long_clips_are_joined_from_what_has_the_same_rate(tmp_path: Path) -> None:
     for i in range(5):
         write(tmp_path / "in" / f"{i}.wav", 25.0, seed=i)
     write(tmp_path / "in" / "2b.wav", 25.0, rate=1600)
-    found = minutes(tmp_path / "in", tmp_path / "long", 2)
+    found = long_clips(tmp_path / "in", tmp_path / "long", 60, 120)
     parts = [soundfile.read(tmp_path / "in" / f"{i}.wav")[0] for i in range(5)]
     joined = np.concatenate([soundfile.read(path)[0] for path in found.paths])
     assert np.array_equal(joined, np.concatenate(parts)[: 120 * 800])
-    with pytest.raises(ValueError, match=r"holds 2 minutes .*encode.minutes=3; lower that"):
-        minutes(tmp_path / "in", tmp_path / "long", 3)
+    with pytest.raises(ValueError, match=r"holds 120 s .*encode.long_seconds=180; lower that"):
+        long_clips(tmp_path / "in", tmp_path / "long", 60, 180)
 
 
 def test_a_beginning_is_spread_over_all_files() -> None:
@@ -69,7 +69,9 @@ def test_a_beginning_is_spread_over_all_files() -> None:
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_no_work_is_refused(tmp_path: Path, number: int) -> None:
-    with pytest.raises(ValueError, match=r"encode\.minutes"):
-        minutes(None, tmp_path, number)
+    with pytest.raises(ValueError, match=r"encode\.long_seconds"):
+        long_clips(None, tmp_path, 10, number)
+    with pytest.raises(ValueError, match=r"encode\.lengths"):
+        long_clips(None, tmp_path, number, 10)
     with pytest.raises(ValueError, match=r"encode\.short_seconds"):
         short_clips(None, tmp_path, number)

@@ -11,7 +11,13 @@ import audiolm.benchmark.limits as limits
 
 from .conftest import RunScript
 
-SMALL = ["rounds=1", "encode.short_seconds=2", "encode.minutes=1", "data.clips=30"]
+SMALL = [
+    "rounds=1",
+    "encode.short_seconds=2",
+    "encode.lengths=[5]",
+    "encode.long_seconds=10",
+    "data.clips=30",
+]
 TINY = ["model.embed_dim=12", "model.num_layers=1", "model.num_heads=2", "data.context=0.2"]
 COMPARED = [
     "compared.embed_dim=48",
@@ -97,7 +103,7 @@ def test_too_few_recordings_are_said(
 ) -> None:
     codec = ["codec=local", f"codec.path={codec_folder}", "encode.check_workers=1"]
     result = run_script("benchmark", *SMALL, *codec, "sections=[encode]", f"audio={recordings}")
-    assert result.code == 2 and "holds 0 minutes of audio" in result.err
+    assert result.code == 2 and "holds 0 s of audio" in result.err
     assert not (workplace / "benchmark.json").exists()
 
 

@@ -75,6 +75,13 @@ def test_overrides(
     refused(run_script("train", *arguments, *overrides), *parts)
 
 
+def test_compiling_without_a_compiler(
+    workplace: Path, run_script: RunScript, local: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    refused(run_script("train", *local, "compile=true"), "no-such-compiler", "compile=false")
+
+
 def test_folders_without_audio(workplace: Path, run_script: RunScript, codec_folder: Path) -> None:
     def prepare(folder: str) -> object:
         return run_script(

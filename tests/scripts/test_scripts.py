@@ -81,6 +81,19 @@ def test_from_recordings_to_sound(workplace: Path, run_script: RunScript, local:
         assert (out / f"sample_{i:03d}.png").stat().st_size > 0
 
 
+@pytest.mark.slow
+def test_a_compiled_run_learns_the_same(
+    workplace: Path, run_script: RunScript, local: list[str]
+) -> None:
+    losses = []
+    for compiled in ("false", "true"):
+        trained = run_script("train", *local, f"compile={compiled}", f"hydra.run.dir={compiled}")
+        assert trained.code == 0, trained.err
+        rows = metrics(workplace / compiled)
+        losses.append([float(r["valid/nats_per_code"]) for r in rows if r["valid/nats_per_code"]])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
 def test_generate_takes_the_newest_run_and_a_seed_means_a_sound(
     workplace: Path, run_script: RunScript, local: list[str]
 ) -> None:
