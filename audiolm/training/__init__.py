@@ -1,4 +1,7 @@
-"""Training in Lightning: modules, batches, callbacks, logging. Only this package imports it."""
+"""Training in Lightning: modules, batches, callbacks, logging.
+
+Only this package imports it, and the benchmark that measures what it costs.
+"""
 
 from audiolm.training.checkpoint_io import AtomicCheckpointIO
 from audiolm.training.checkpoints import BestCheckpoint, LastCheckpoint
