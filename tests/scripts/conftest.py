@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import runpy
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -52,7 +53,10 @@ def run_script(
         return Result(code, out, err)
 
     handlers = list(logging.getLogger().handlers)
+    # A shell that runs the tests in the background has them ignore Ctrl-C.
+    on_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield run
+    signal.signal(signal.SIGINT, on_interrupt)
     GlobalHydra.instance().clear()
     # Hydra's own write to this test's output, which is closed by then.
     logging.getLogger().handlers[:] = handlers
