@@ -119,7 +119,8 @@ inline Floats exponential(Floats x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    return (Floats)((Ints)p + (((Ints)shifted - (Ints)magic) << 23));
+    const Floats result = (Floats)((Ints)p + (((Ints)shifted - (Ints)magic) << 23));
+    return x == x ? result : x;
 }
 
 inline void exponentials(float *x, int64_t count) {

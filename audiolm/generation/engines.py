@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from audiolm.generation.build import load_library
 from audiolm.generation.compiled import CompiledStep
-from audiolm.generation.native import NativeStep, check_native
+from audiolm.generation.native import NativeStep, PackedWeights, check_native
 from audiolm.generation.readers import EagerStep, Reader
+from audiolm.generation.weights import round_weights
 from audiolm.model.language_model import AudioLM
 
 ENGINES = ("auto", "eager", "native", "compiled")
@@ -36,29 +37,62 @@ def choose_engine(engine: str, model: AudioLM, num_steps: int | None) -> str:
         return engine
     if model.heads.weight.device.type == "cuda":
         return "compiled" if num_steps is None or num_steps >= COMPILED_STEPS else "eager"
+    return "eager" if why_not_native(model) else "native"
+
+
+def why_not_native(model: AudioLM) -> str | None:
+    """What keeps the native engine from reading the model, in a line; None if nothing does."""
     try:
         check_native(model)
         load_library()
-    except ValueError:
-        return "eager"
-    return "native"
+    except ValueError as error:
+        return str(error)
+    return None
 
 
-def make_reader(
-    engine: str, model: AudioLM, weights: str, batch: int, max_steps: int, ring: bool
-) -> Reader:
-    """A reader of `batch` samples by an engine that `choose_engine` returned.
+class Engine:
+    """A model ready to be read step by step, with its weights as they are now.
 
     Args:
-        model: its matrices rounded to `weights`.
-        max_steps, ring: see `AudioLM.make_caches`.
+        name: one of `ENGINES`.
+        model: in eval mode, on its device, in float32 for rounded weights and the native engine.
+        weights: see `weights.round_weights`.
+        num_steps: to be drawn; None for no end.
+
+    Attributes:
+        name: the engine chosen.
+        model: its matrices rounded.
 
     Raises:
-        ValueError: where that engine cannot be had; it says why.
+        ValueError: for an engine or weights that are unknown or cannot be had, and for a model in
+            training mode.
     """
-    if engine == "native":
-        step = NativeStep(model, weights, model.make_caches(batch, max_steps, ring))
-        return Reader(model, step)
-    if engine == "compiled":
-        return Reader(model, CompiledStep(model, batch, max_steps, ring))
-    return Reader(model, EagerStep(model, batch, max_steps, ring))
+
+    def __init__(self, name: str, model: AudioLM, weights: str, num_steps: int | None) -> None:
+        if model.training:
+            raise ValueError("the model is in training mode, with dropout: call model.eval() first")
+        self.name = choose_engine(name, model, num_steps)
+        self.model = round_weights(model, weights)
+        self._packed = PackedWeights(self.model, weights) if self.name == "native" else None
+
+    def reader(self, batch: int, max_steps: int, ring: bool) -> Reader:
+        """A reader of `batch` samples that has read nothing.
+
+        Args:
+            max_steps, ring: see `AudioLM.make_caches`.
+
+        Raises:
+            ValueError: for more steps than the model was built for.
+        """
+        model = self.model
+        if max_steps > model.max_seq_len:
+            raise ValueError(
+                f"a sequence of {max_steps} steps exceeds max_seq_len={model.max_seq_len}; shorten "
+                f"context_frames, or build the model for longer ones"
+            )
+        if self._packed is not None:
+            caches = model.make_caches(batch, max_steps, ring)
+            return Reader(model, NativeStep(model, self._packed, caches))
+        if self.name == "compiled":
+            return Reader(model, CompiledStep(model, batch, max_steps, ring))
+        return Reader(model, EagerStep(model, batch, max_steps, ring))

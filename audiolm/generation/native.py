@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from audiolm.generation.build import load_library
-from audiolm.generation.weights import WEIGHTS, OncePerModel, quantise_rows
+from audiolm.generation.weights import WEIGHTS, quantise_rows
 from audiolm.model.cache import KeyValueCache
 from audiolm.model.language_model import AudioLM
 
@@ -61,19 +61,15 @@ class NativeStep:
     same bits in every batch.
 
     Args:
-        model: on the CPU, in float32, its matrices rounded to `weights`.
-        weights: what the matrices are packed as; see `weights.round_weights`.
+        model: that of `packed`.
+        packed: its weights.
         caches: one a block, of B rows; filled as far as their `length` says.
-
-    Raises:
-        ValueError: where the library cannot be built, or for a model in another type or place.
     """
 
-    def __init__(self, model: AudioLM, weights: str, caches: list[KeyValueCache]) -> None:
-        check_native(model)
+    def __init__(self, model: AudioLM, packed: PackedWeights, caches: list[KeyValueCache]) -> None:
         self.library = load_library()
         self.library.scratch_size.restype = c_int64
-        self.packed = packed(model, weights)
+        self.packed = packed
         self.caches = caches
         trunk = model.transformer
         rows, capacity = len(caches[0].keys), caches[0].max_steps
@@ -81,7 +77,7 @@ class NativeStep:
         for layer, cache in zip(self.layers, caches, strict=True):
             layer.keys, layer.values = cache.keys.data_ptr(), cache.values.data_ptr()
         self.model = _Model(
-            kind=WEIGHTS.index(weights),
+            kind=WEIGHTS.index(packed.weights),
             codebooks=model.num_codebooks,
             codes=model.codebook_size,
             width=model.embedding.embedding_dim,
@@ -142,10 +138,21 @@ def check_native(model: AudioLM) -> None:
         )
 
 
-class _Packed:
-    """A model's weights in the layout of `decode_step.cpp`, and the structures that point there."""
+class PackedWeights:
+    """A model's weights in the layout of `decode_step.cpp`, and the structures that point there.
+
+    They are copies: what is trained later does not reach them.
+
+    Args:
+        model: on the CPU, in float32, its matrices rounded to `weights`.
+        weights: what the matrices are packed as; see `weights.round_weights`.
+
+    Raises:
+        ValueError: where the library cannot be built, or for a model in another type or place.
+    """
 
     def __init__(self, model: AudioLM, weights: str) -> None:
+        check_native(model)
         self.weights = weights
         self.lanes = load_library().lanes()
         self.kept: list[Tensor] = []  # what the structures point at
@@ -169,7 +176,8 @@ class _Packed:
             )
 
     def _keep(self, tensor: Tensor) -> int:
-        tensor = tensor.detach().contiguous()
+        # A copy in every case, so that all weights are of one moment.
+        tensor = tensor.detach().clone(memory_format=torch.contiguous_format)
         self.kept.append(tensor)
         return tensor.data_ptr()
 
@@ -188,9 +196,6 @@ class _Packed:
         filled = F.pad(matrix, (0, -columns % (self.lanes * numbers), 0, -rows % 4))
         parts = filled.view(-(-rows // 4), 4, -1, numbers, self.lanes)
         return parts.permute(0, 2, 1, 4, 3).contiguous()
-
-
-packed = OncePerModel(_Packed)
 
 
 def _pointer(tensor: Tensor | None) -> c_void_p:

@@ -27,11 +27,10 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from audiolm.generation.engines import choose_engine, make_reader
+from audiolm.generation.engines import Engine
 from audiolm.generation.layouts import EndlessLayout, Layout, WindowLayout
 from audiolm.generation.readers import Reader
 from audiolm.generation.sampling import check_sampling, draw_noise, sample_codes
-from audiolm.generation.weights import round_weights
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
@@ -68,7 +67,7 @@ def stream(
     top_k: int | None = None,
     top_p: float | None = None,
     greedy: bool = False,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     weights: str = "float32",
     window: str = "auto",
 ) -> Iterator[Tensor]:
@@ -84,25 +83,30 @@ def stream(
         prompt: codes (K, P) for all samples or (B, K, P), P <= `context_frames`; they come first,
             unchanged.
         temperature, top_k, top_p, greedy: see `sampling.sample_codes`.
-        engine: see `engines`; "auto" takes the fastest there is.
+        engine: see `engines`; "auto" takes the fastest there is. One from `prepare` has its weights
+            already.
         weights: "float32", "bfloat16" or "int8"; see `weights.round_weights`.
         window: how to go past the end of a window, "ring" or "reread", as above; "auto" draws what
             fits into a window as one, and longer ones with a ring where it can be had.
 
     Raises:
-        ValueError: for a prompt longer than the context or than `num_frames`, of another number
-            of codebooks or with ids that are no codes, for sampling settings out of range, and for
-            an engine, weights or a window that are unknown or cannot be had.
+        ValueError: for no frames, a pattern of another number of codebooks than the model's, a
+            prompt longer than the context or than `num_frames`, of another number of codebooks or
+            with ids that are no codes, for sampling settings out of range, for an engine, weights
+            or a window that are unknown or cannot be had, and for a model in training mode.
         FloatingPointError: for logits that are not finite, naming the frame.
     """
     check_sampling(temperature, top_k, top_p)
+    _check_frames(model, pattern, num_frames, context_frames)
     known = _prompt_rows(prompt, len(seeds), model, num_frames, context_frames)
+    if not isinstance(engine, Engine):
+        engine = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
     drawing = _Drawing(
         model,
         pattern,
         [torch.Generator().manual_seed(seed) for seed in seeds],
         partial(sample_codes, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy),
-        _reader_maker(model, pattern, num_frames, len(seeds), engine, weights),
+        partial(engine.reader, len(seeds)),
     )
     # Checked above, at the call; drawn as the frames are asked for.
     if choose_window(window, model, pattern, num_frames, context_frames) == "ring":
@@ -120,18 +124,16 @@ def prepare(
     engine: str = "auto",
     weights: str = "float32",
     window: str = "auto",
-) -> str:
+) -> Engine:
     """Do now what the first frame would wait for: rounding, building, packing and compiling.
 
-    Arguments as of the `stream` that is to follow.
-
-    Returns:
-        the engine that it will use.
+    Arguments as of the `stream` that is to follow, which takes the engine in place of its name.
 
     Raises:
         ValueError: as `stream`.
     """
-    make = _reader_maker(model, pattern, num_frames, batch, engine, weights)
+    _check_frames(model, pattern, num_frames, context_frames)
+    ready = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
     ring = choose_window(window, model, pattern, num_frames, context_frames) == "ring"
     if ring:
         max_steps = _ring_steps(pattern, context_frames)
@@ -139,13 +141,13 @@ def prepare(
         frames = context_frames if num_frames is None else min(num_frames, context_frames)
         max_steps = _window_steps(pattern, context_frames if pattern.fixed_length else frames)
     with torch.inference_mode():
-        reader = make(max_steps, ring)
+        reader = ready.reader(batch, max_steps, ring)
         start = torch.full((batch, model.num_codebooks), model.special)
         for _ in range(3):  # a CUDA graph is recorded after two calls
             reader.step(start.to(model.heads.weight.device))
             for cache in reader.step.caches:
                 cache.length = 0
-    return choose_engine(engine, model, num_frames)
+    return ready
 
 
 def choose_window(
@@ -177,17 +179,21 @@ def _ring_steps(pattern: Pattern, context_frames: int) -> int:
     return max(1, int(RING_SHARE * _window_steps(pattern, context_frames)))
 
 
-def _reader_maker(
-    model: AudioLM,
-    pattern: Pattern,
-    num_frames: int | None,
-    batch: int,
-    engine: str,
-    weights: str,
-) -> Callable[[int, bool], Reader]:
-    """Makes readers, from `max_steps` and `ring`."""
-    engine = choose_engine(engine, model, num_frames)
-    return partial(make_reader, engine, round_weights(model, weights), weights, batch)
+def _steps_to_draw(pattern: Pattern, num_frames: int | None) -> int | None:
+    return None if num_frames is None else num_steps(pattern.positions(num_frames))
+
+
+def _check_frames(
+    model: AudioLM, pattern: Pattern, num_frames: int | None, context_frames: int
+) -> None:
+    for name, frames in (("num_frames", num_frames), ("context_frames", context_frames)):
+        if frames is not None and frames < 1:
+            raise ValueError(f"{name}={frames} must be at least 1")
+    if pattern.num_codebooks != model.num_codebooks:
+        raise ValueError(
+            f"the pattern lays out {pattern.num_codebooks} codebooks, the model has "
+            f"{model.num_codebooks}; make it for as many"
+        )
 
 
 @dataclass
@@ -301,6 +307,9 @@ def _prompt_rows(
     device = model.heads.weight.device
     if prompt is None:
         return torch.empty(batch, model.num_codebooks, 0, dtype=torch.long, device=device)
+    if prompt.is_floating_point():
+        raise ValueError(f"the prompt holds {prompt.dtype} numbers; codes are whole: give int64")
+    prompt = prompt.long()
     if prompt.ndim == 2:
         prompt = prompt.expand(batch, *prompt.shape)
     if prompt.shape[:2] != (batch, model.num_codebooks):

@@ -8,17 +8,12 @@ same function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
-from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from audiolm.model.language_model import AudioLM
-
-Made = TypeVar("Made")
 
 WEIGHTS = ("float32", "bfloat16", "int8")
 """Types that matrices can be rounded to."""
@@ -39,35 +34,11 @@ def quantise_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return integers, divisors
 
 
-class OncePerModel(Generic[Made]):
-    """`make(model, weights)`, kept for the model's next clip, and made anew for changed weights.
-
-    Args:
-        make: what it returns must not hold the model itself, which would never be freed.
-    """
-
-    def __init__(self, make: Callable[[AudioLM, str], Made]) -> None:
-        self._make = make
-        self._kept: WeakKeyDictionary[AudioLM, dict[str, tuple[object, Made]]] = WeakKeyDictionary()
-
-    def __call__(self, model: AudioLM, weights: str) -> Made:
-        parameters = list(model.parameters())
-        if any(p.is_inference() for p in parameters):  # torch does not count their changes
-            return self._make(model, weights)
-        state = [(p.data_ptr(), p._version) for p in parameters]
-        kept = self._kept.setdefault(model, {})
-        if weights not in kept or kept[weights][0] != state:
-            with torch.inference_mode(False):
-                kept[weights] = (state, self._make(model, weights))
-        return kept[weights][1]
-
-
 def round_weights(model: AudioLM, weights: str) -> AudioLM:
     """A copy of the model whose matrices hold numbers of type `weights`, stored in float32.
 
     Rounded are attention's and the feed-forward's matrices and the heads, not the embedding and
     the norms, of which a step reads little. "float32" rounds nothing, and is the model itself.
-    A copy is made once, and kept as long as the model is and its weights do not change.
 
     Args:
         model: in float32.
@@ -78,21 +49,16 @@ def round_weights(model: AudioLM, weights: str) -> AudioLM:
     """
     if weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r} is unknown; choose one of {', '.join(WEIGHTS)}")
-    return model if weights == "float32" else _rounded(model, weights)
-
-
-@torch.no_grad()
-def _round(model: AudioLM, weights: str) -> AudioLM:
-    copy = deepcopy(model)
-    for module in copy.modules():
-        if isinstance(module, nn.Linear):
-            if weights == "bfloat16":
-                rounded = module.weight.bfloat16()
-            else:
-                integers, scales = quantise_rows(module.weight)
-                rounded = integers * scales[:, None]
-            module.weight.copy_(rounded)
+    if weights == "float32":
+        return model
+    with torch.inference_mode(False), torch.no_grad():  # a copy that can be used anywhere
+        copy = deepcopy(model)
+        for module in copy.modules():
+            if isinstance(module, nn.Linear):
+                if weights == "bfloat16":
+                    rounded = module.weight.bfloat16()
+                else:
+                    integers, scales = quantise_rows(module.weight)
+                    rounded = integers * scales[:, None]
+                module.weight.copy_(rounded)
     return copy
-
-
-_rounded = OncePerModel(_round)

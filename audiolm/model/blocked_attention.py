@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 BLOCK = 192
 """The most queries of a block: their scores with all keys stay in a core's cache."""
@@ -56,6 +57,7 @@ class BlockedCausalAttention(torch.autograd.Function):
         return out.view(shape)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v, *kept = ctx.saved_tensors
         shape = gradient.shape

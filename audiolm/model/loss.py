@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from audiolm.model.patterns import occupied_cells
 
@@ -83,6 +84,7 @@ class _CrossEntropy(torch.autograd.Function):
         return nats
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (of_logits,) = ctx.saved_tensors
         grad_logits = torch.empty_like(of_logits)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from audiolm.generation import generate, stream
-from audiolm.generation.engines import make_reader
+from audiolm.generation.engines import Engine
 from audiolm.generation.streaming import choose_window
 from audiolm.model import AudioLM, make_pattern
 
@@ -40,7 +40,7 @@ def banded(model: AudioLM, inputs: torch.Tensor, window: int) -> torch.Tensor:
 def test_a_ring_is_a_band_of_attention(engine: str, at_once: int, make_model: MakeModel) -> None:
     model, window, steps = make_model("parallel"), 8, 45
     inputs = torch.randint(0, V, (2, K, steps), generator=torch.Generator().manual_seed(3))
-    reader = make_reader(engine, model, "float32", 2, window, True)
+    reader = Engine(engine, model, "float32", None).reader(2, window, True)
     with torch.inference_mode():
         found = [reader.read(inputs[:, :, :at_once])]
         found += [reader.read(inputs[:, :, s : s + 1]) for s in range(at_once, steps)]
@@ -52,7 +52,9 @@ def test_a_ring_that_is_not_full_is_a_plain_cache(engine: str, make_model: MakeM
     model = make_model("parallel")
     inputs = torch.randint(0, V, (1, K, 8))
     with torch.inference_mode():
-        plain, ring = (make_reader(engine, model, "float32", 1, 8, kind) for kind in (False, True))
+        plain, ring = (
+            Engine(engine, model, "float32", None).reader(1, 8, kind) for kind in (False, True)
+        )
         for s in range(8):
             one = inputs[:, :, s : s + 1]
             assert torch.equal(plain.read(one), ring.read(one))

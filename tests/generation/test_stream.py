@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from audiolm.generation import generate, stream, streaming
+from audiolm.generation.engines import Engine
 from audiolm.generation.readers import ROWS, EagerStep, Reader
 from audiolm.model import PATTERNS, AudioLM, make_pattern
 
@@ -68,7 +69,7 @@ def test_every_engine_gives_the_logits_of_no_cache(
     found = draw(engine=engine)
     cached = list(seen)
     seen.clear()
-    monkeypatch.setattr(streaming, "make_reader", lambda *_: Uncached(model))
+    monkeypatch.setattr(Engine, "reader", lambda *_: Uncached(model))
     assert torch.equal(draw(engine="eager"), found)
     assert found.shape == (2, K, frames) and len(cached) == len(seen)
     for one, other in zip(cached, seen, strict=True):
@@ -217,3 +218,39 @@ def test_damaged_weights_are_named_and_not_sampled(
         model.transformer.blocks[0].feedforward.out_proj.weight[3, 5] = damage
     with pytest.raises(FloatingPointError, match="not finite at frame 0"):
         generate(model, make_pattern("delay", K), 5, CONTEXT, [0], engine=engine)
+
+
+@pytest.mark.parametrize("window", ["ring", "reread"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+def test_a_prompt_may_be_of_any_whole_numbers(
+    make_model: MakeModel, engine: str, dtype: torch.dtype, window: str
+) -> None:
+    prompt = prompt_of(CONTEXT)
+    assert prompt is not None
+    draw = partial(
+        generate, make_model("delay"), make_pattern("delay", K), 3 * CONTEXT, CONTEXT, [0, 1]
+    )
+    expected = draw(prompt, engine=engine, window=window)
+    found = draw(prompt.to(dtype), engine=engine, window=window)
+    assert found.dtype == torch.int64 and torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "frames, context, codebooks, message",
+    [
+        (0, CONTEXT, K, "num_frames=0 must be at least 1"),
+        (-5, CONTEXT, K, "num_frames=-5"),
+        (3, 0, K, "context_frames=0"),
+        (3, CONTEXT, K + 1, "lays out 4 codebooks, the model has 3"),
+    ],
+)
+def test_nothing_to_draw_and_patterns_that_do_not_fit(
+    make_model: MakeModel, frames: int, context: int, codebooks: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        stream(make_model("delay"), make_pattern("delay", codebooks), frames, context, [0])
+
+
+def test_a_prompt_of_fractions_is_refused(make_model: MakeModel) -> None:
+    with pytest.raises(ValueError, match="codes are whole"):
+        stream(make_model("delay"), make_pattern("delay", K), 5, CONTEXT, [0], torch.rand(K, 3))

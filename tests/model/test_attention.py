@@ -148,6 +148,14 @@ def test_blocks_equal_the_whole(steps: int, shape: tuple[int, int, int]) -> None
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
 
 
+def test_a_second_derivative_is_refused_not_wrong() -> None:
+    x = torch.randn(1, 3, 8, requires_grad=True)
+    attention = CausalSelfAttention(8, 2, 3, dropout=0.0, kernel="blocked")
+    (gradient,) = torch.autograd.grad(attention(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 def test_blocks_under_autocast_are_as_exact_as_the_whole() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 200, 32)
