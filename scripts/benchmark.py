@@ -6,6 +6,8 @@ programs first: samples that they disturb are told apart, but all samples may be
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from audiolm.codec.pretrained import PRETRAINED
 from command_line import start
 from prepare import make_codec
 
+Job = Callable[[], Section]
 FULL_SIZE, FULL_SIZE_CODEBOOKS = "encodec_24khz", 8
 
 
@@ -50,9 +53,11 @@ def main(cfg: DictConfig) -> None:
     codec = benchmark_codec(cfg)
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
     done: list[Section] = []
+    # All settings are read before anything is timed.
+    jobs = {name: sections[name](cfg, codec) for name in wanted}
     try:
-        for name in dict.fromkeys(wanted):
-            done.append(sections[name](cfg, codec))
+        for name in jobs:
+            done.append(jobs[name]())
             write_report(out, machine, settings, done)
             print(table(done[-1]))
     except KeyboardInterrupt:
@@ -68,35 +73,37 @@ def benchmark_codec(cfg: DictConfig) -> EncodecCodec:
     return make_codec(cfg)
 
 
-def train(cfg: DictConfig, codec: EncodecCodec) -> Section:
+def train(cfg: DictConfig, codec: EncodecCodec) -> Job:
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
     trainer: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     del trainer["_target_"]
     settings = TrainSettings(**cfg.train, optim=optim, trainer=trainer)
-    return train_section(settings, ModelSize(**cfg.compared), cfg.rounds)
+    return partial(train_section, settings, ModelSize(**cfg.compared), cfg.rounds)
 
 
-def generate(cfg: DictConfig, codec: EncodecCodec) -> Section:
+def generate(cfg: DictConfig, codec: EncodecCodec) -> Job:
     settings: Any = OmegaConf.to_container(cfg.generate, resolve=True)
-    return generate_section(GenerateSettings(**settings), ModelSize(**cfg.compared))
+    return partial(generate_section, GenerateSettings(**settings), ModelSize(**cfg.compared))
 
 
-def length(cfg: DictConfig, codec: EncodecCodec) -> Section:
+def length(cfg: DictConfig, codec: EncodecCodec) -> Job:
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
     settings: Any = OmegaConf.to_container(cfg.length, resolve=True)
-    return length_section(LengthSettings(**settings, optim=optim), ModelSize(**cfg.compared))
+    return partial(
+        length_section, LengthSettings(**settings, optim=optim), ModelSize(**cfg.compared)
+    )
 
 
-def encode(cfg: DictConfig, codec: EncodecCodec) -> Section:
+def encode(cfg: DictConfig, codec: EncodecCodec) -> Job:
     audio = None if cfg.audio is None else Path(cfg.audio)
-    return encode_section(EncodeSettings(**cfg.encode), codec, audio, cfg.rounds)
+    return partial(encode_section, EncodeSettings(**cfg.encode), codec, audio, cfg.rounds)
 
 
-def data(cfg: DictConfig, codec: EncodecCodec) -> Section:
+def data(cfg: DictConfig, codec: EncodecCodec) -> Job:
     model: Any = OmegaConf.to_container(cfg.model, resolve=True)
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
     settings = DataSettings(**cfg.data, model=model, pattern=cfg.pattern.name, optim=optim)
-    return data_section(settings, codec, cfg.rounds)
+    return partial(data_section, settings, codec, cfg.rounds)
 
 
 if __name__ == "__main__":

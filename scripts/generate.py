@@ -20,6 +20,7 @@ from tqdm import tqdm
 from audiolm.audio import GrowingWav, read_audio, replacing, write_wav
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
+from audiolm.generation.engines import Engine, why_not_native
 from audiolm.generation.streaming import prepare, stream
 from audiolm.spectrogram import draw_spectrogram
 from command_line import RUNS, best_checkpoint, newest_run, start
@@ -60,19 +61,19 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
     prompt = encode_prompt(cfg, codec, trained.context_frames)
     out = out_folder(cfg, path)
     sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
-    drawing = Drawing(
-        trained,
-        codec,
-        num_frames,
-        [cfg.seed + i for i in range(cfg.num_samples)],
-        prompt,
-        sampling,
-        cfg.engine,
-        cfg.weights,
-    )
     loaded = time.perf_counter()
-    engine = drawing.prepare()
+    engine = prepare(
+        trained.model,
+        trained.pattern,
+        num_frames,
+        trained.context_frames,
+        cfg.num_samples,
+        engine=cfg.engine,
+        weights=cfg.weights,
+    )
     built = time.perf_counter()
+    seeds = [cfg.seed + i for i in range(cfg.num_samples)]
+    drawing = Drawing(trained, codec, num_frames, seeds, prompt, sampling, engine)
     about = {
         "checkpoint": str(path),
         "step": trained.step,
@@ -80,11 +81,14 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
         "prompt_seconds": 0.0 if prompt is None else prompt.shape[1] / codec.frame_rate,
         "sampling": sampling,
         "codec": trained.codec,
-        "engine": engine,
+        "engine": engine.name,
         "weights": cfg.weights,
         "seconds_loading": loaded - began,
         "seconds_building": built - loaded,
     }
+    slower = cfg.engine == "auto" and engine.name == "eager" and why_not_native(trained.model)
+    if slower:
+        print(f"drawn by plain PyTorch, which is slower: {slower}")
     if raw is not None:
         write_raw(drawing, cfg.duration, raw, about)
     elif cfg.stream:
@@ -103,22 +107,7 @@ class Drawing:
     seeds: list[int]
     prompt: Tensor | None
     sampling: dict[str, Any]
-    engine: str
-    weights: str
-
-    def prepare(self) -> str:
-        """Build and compile what the engine needs; return the engine."""
-        trained = self.trained
-        frames, context, batch = self.num_frames, trained.context_frames, len(self.seeds)
-        return prepare(
-            trained.model,
-            trained.pattern,
-            frames,
-            context,
-            batch,
-            engine=self.engine,
-            weights=self.weights,
-        )
+    engine: Engine
 
     def chunks(self) -> Iterator[Tensor]:
         """Codes (B, K, t), with a bar of frames; its factor of real time counts all samples."""
@@ -130,7 +119,6 @@ class Drawing:
             self.seeds,
             self.prompt,
             engine=self.engine,
-            weights=self.weights,
             **self.sampling,
         )
         count = len(self.seeds)
@@ -139,7 +127,8 @@ class Drawing:
                 yield chunk
                 bar.update(chunk.shape[2])
                 seconds = max(bar.format_dict["elapsed"], 1e-3)
-                realtime = count * bar.n / self.codec.frame_rate / seconds
+                drawn_frames = bar.n - (0 if self.prompt is None else self.prompt.shape[-1])
+                realtime = count * drawn_frames / self.codec.frame_rate / seconds
                 bar.set_postfix_str(f"{realtime:.1f} x real time", refresh=False)
 
     def blocks(self, num_samples: int | None) -> Iterator[Tensor]:
@@ -161,20 +150,14 @@ def write_whole(drawing: Drawing, duration: float, out: Path, about: dict[str, A
     codes = torch.cat(list(drawing.chunks()), dim=2)
     waveforms = codec.decode(codes, round(duration * codec.sample_rate)).cpu()
     seconds = time.perf_counter() - started
-    speed = {
-        "frames_per_second": count * codes.shape[2] / seconds,
-        "realtime_factor": count * duration / seconds,
-    }
+    speed = speeds(count, drawn_seconds(drawing, waveforms.shape[2]), codec.frame_rate, seconds)
     for i, (seed, waveform) in enumerate(zip(drawing.seeds, waveforms, strict=True)):
         stem = out / f"sample_{i:03d}"
         gain = write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
         title = f"step {about['step']}, seed {seed}"
         draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
         write_json(stem, {**about, "seed": seed, "duration": duration, **speed, "gain": gain})
-    print(
-        f"wrote {_samples(count)} of {duration:g} s to {out} at "
-        f"{speed['frames_per_second']:.0f} frames/s, {speed['realtime_factor']:.2f} times real time"
-    )
+    print(f"wrote {_samples(count)} of {duration:g} s to {out}{speed_words(speed)}")
     print_engine(about)
     print("next: listen to them, or go on with a recording: prompt=FILE prompt_duration=2")
 
@@ -225,9 +208,12 @@ class Live:
     frame_rate: float
     sound: float
     """Seconds of each sample."""
+    drawn: float
+    """Seconds of them that are not the prompt's."""
+    prompted: bool
     seconds: float
     to_first_sound: float | None
-    """Seconds, with the prompt's own sound where there is one."""
+    """Seconds; of the prompt's own sound where there is one."""
     stopped: bool
     """By Ctrl-C."""
 
@@ -235,19 +221,18 @@ class Live:
         return {
             "stopped": self.stopped,
             "seconds_to_first_sound": self.to_first_sound,
-            "frames_per_second": self.count * self.sound * self.frame_rate / self.seconds,
-            "realtime_factor": self.count * self.sound / self.seconds,
+            **speeds(self.count, self.drawn, self.frame_rate, self.seconds),
         }
 
     def report(self, what: str, where: str, clipped: int) -> None:
         if self.to_first_sound is None:
             print(f"nothing written to {where}: stopped before the first sound")
             return
-        figures = self.figures()
+        speed = speeds(self.count, self.drawn, self.frame_rate, self.seconds)
+        whose = ", the prompt's," if self.prompted else ""
         print(
-            f"wrote {what} of {self.sound:.4g} s to {where} at "
-            f"{figures['frames_per_second']:.0f} frames/s, {figures['realtime_factor']:.2f} times "
-            f"real time, first sound after {self.to_first_sound:.2f} s"
+            f"wrote {what} of {self.sound:.4g} s to {where}{speed_words(speed)}, first "
+            f"sound{whose} after {self.to_first_sound:.2f} s"
             + (f"; {clipped} samples beyond full scale were clipped" if clipped else "")
         )
 
@@ -270,10 +255,40 @@ def play(drawing: Drawing, duration: float, sinks: Sequence[GrowingWav | RawSoun
     except KeyboardInterrupt:
         stopped = True
     seconds = time.perf_counter() - started
-    sound_seconds = sinks[-1].num_samples / rate
+    num_samples = sinks[-1].num_samples
     return Live(
-        len(sinks), drawing.codec.frame_rate, sound_seconds, seconds, to_first_sound, stopped
+        len(sinks),
+        drawing.codec.frame_rate,
+        num_samples / rate,
+        drawn_seconds(drawing, num_samples),
+        drawing.prompt is not None,
+        seconds,
+        to_first_sound,
+        stopped,
     )
+
+
+def drawn_seconds(drawing: Drawing, num_samples: int) -> float:
+    """Of so many samples of sound, those behind the prompt, which is not drawn."""
+    codec = drawing.codec
+    given = 0 if drawing.prompt is None else drawing.prompt.shape[1] * codec.hop_length
+    return max(0, num_samples - given) / codec.sample_rate
+
+
+def speeds(count: int, drawn: float, frame_rate: float, seconds: float) -> dict[str, float | None]:
+    """Of drawing `count` samples of `drawn` seconds each; None where nothing was drawn."""
+    realtime = count * drawn / seconds if drawn else None
+    return {
+        "frames_per_second": None if realtime is None else realtime * frame_rate,
+        "realtime_factor": realtime,
+    }
+
+
+def speed_words(speed: dict[str, float | None]) -> str:
+    frames, realtime = speed["frames_per_second"], speed["realtime_factor"]
+    if frames is None or realtime is None:
+        return ": the prompt alone, nothing was drawn"
+    return f" at {frames:.0f} frames/s drawn, {realtime:.2f} times real time"
 
 
 def print_engine(about: dict[str, Any]) -> None:

@@ -49,8 +49,14 @@ def standard_output() -> Iterator[BinaryIO]:
     Whoever reads may leave (`head -c`): then the body ends at its next write, and that is no error.
 
     Raises:
-        ValueError: standard output is a terminal.
+        ValueError: standard output is a terminal, or closed.
     """
+    # Python's, for whatever file is opened first takes the place of a closed one.
+    if sys.stdout is None:
+        raise ValueError(
+            "out=- writes raw sound to standard output, which is closed; pipe it into a player or "
+            "a file, or pass out=DIR"
+        )
     if os.isatty(1):
         raise ValueError(
             "out=- writes raw sound, which a terminal cannot show; pipe it into a player, such as "

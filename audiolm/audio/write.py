@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import struct
 import wave
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from audiolm.audio.sndfile import sndfile_name
 log = logging.getLogger(__name__)
 
 _BITS = {"PCM_16": 16, "PCM_24": 24}
+_HEADER = 44  # bytes
 _WAV_LIMIT = 2**32 - 64  # bytes of samples: the header counts with 32 bits, and counts itself too
 
 
@@ -98,6 +101,7 @@ class GrowingWav:
     Until `close` it is called ``NAME.part.wav``, beside what it will be. Its header counts what is
     there after every block. After an error or Ctrl-C too, `close` (or the end of a ``with``) makes
     what there is the file at ``path``; a killed process leaves the other name, which plays as well.
+    A block that cannot be written, on a full disk, closes the file with the blocks before it.
 
     Args:
         path: of the finished file. Folders are made as needed.
@@ -116,6 +120,7 @@ class GrowingWav:
         """N, of each channel, so far."""
         self.clipped = 0
         """Samples of any channel that were beyond full scale."""
+        self._channels = channels
         self._frame = 2 * channels  # bytes
         self.part.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.part.open("wb")
@@ -129,10 +134,17 @@ class GrowingWav:
         """Add ``block`` (C, n), clipped to full scale.
 
         Raises:
-            ValueError: as `pcm_16`.
+            ValueError: as `pcm_16`; another C than the file's, or the file is closed.
             OSError: the disk is full, or so is the file: a WAV holds 4 GiB.
         """
+        if self._file.closed:
+            raise ValueError(f"{one_line(self.path)} is closed; for more sound open another file")
         pcm = pcm_16(block)
+        if block.shape[0] != self._channels:
+            raise ValueError(
+                f"a block of shape {tuple(block.shape)} for {one_line(self.path)}: give it "
+                f"({self._channels}, samples), the channels that the file was made with"
+            )
         after = self.num_samples * self._frame + len(pcm.data)
         if after > _WAV_LIMIT:
             raise OSError(
@@ -149,6 +161,9 @@ class GrowingWav:
             return
         self._wav.close()
         self._file.close()
+        self._rename()
+
+    def _rename(self) -> None:
         if self.num_samples:
             os.replace(self.part, self.path)
         else:
@@ -170,9 +185,26 @@ class GrowingWav:
             self._wav.writeframes(data)  # which brings the header up to date, after the samples
             self._file.flush()
         except OSError as error:
+            self._close_failed()
             raise OSError(
                 f"{one_line(self.path)} could not be written ({error}); free some space there"
             ) from error
+
+    def _close_failed(self) -> None:
+        """Close without a word over the error that there is, and keep the blocks before it."""
+        for close in (self._wav.close, self._file.close):
+            with suppress(OSError):  # both try once more to write what is buffered
+                close()
+        size = self.num_samples * self._frame
+        with suppress(OSError):
+            # Some of the last block may be there, counted or not.
+            os.truncate(self.part, _HEADER + size)
+            with self.part.open("r+b") as file:
+                for position, count in ((4, _HEADER - 8 + size), (_HEADER - 4, size)):
+                    file.seek(position)
+                    file.write(struct.pack("<I", count))
+        with suppress(OSError):
+            self._rename()
 
 
 def _checked(waveform: Tensor) -> Tensor:

@@ -29,13 +29,15 @@ from audiolm.benchmark.sizes import (
     PATTERN,
     PLAIN,
     ModelSize,
+    check_at_least,
     check_peers,
     check_same_work,
+    check_size,
     matrix_parameters,
 )
 from audiolm.benchmark.trainee import random_codes
 from audiolm.generation import generate
-from audiolm.generation.engines import choose_engine
+from audiolm.generation.engines import Engine, choose_engine
 from audiolm.generation.streaming import prepare
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import make_pattern
@@ -53,7 +55,8 @@ class GenerateSettings:
     weights: the types with which the native one is measured; to the others they make no difference.
     peers: see `sizes.PEERS`. compile: measure MusicGen's compiled static cache too.
     rounds: a sample takes seconds, so fewer than elsewhere do. large: the size of a larger model,
-    without K, and large_codebooks: each K to measure it with, in int8; large_frames: drawn."""
+    without K, and large_codebooks: each K to measure it with, in int8; large_frames: drawn.
+    Raises ValueError for what is out of range."""
 
     frames: int = 500
     prompt_frames: int = 50
@@ -67,6 +70,18 @@ class GenerateSettings:
     large: Mapping[str, int] = field(default_factory=dict)
     large_codebooks: Sequence[int] = (4, 8)
     large_frames: int = 150
+
+    def __post_init__(self) -> None:
+        check_peers("generate", self.peers)
+        for name in ("frames", "prompt_frames", "top_k", "large_frames", "rounds"):
+            check_at_least(1, **{f"generate.{name}": getattr(self, name)})
+        for name in ("batches", "large_codebooks"):
+            values = list(getattr(self, name))
+            if min(values, default=1) < 1:
+                raise ValueError(f"generate.{name}={values} must each be at least 1")
+        if not self.batches:
+            raise ValueError("generate.batches=[] measures nothing; give some, such as [1, 8]")
+        check_at_least(1, **{f"generate.large.{name}": n for name, n in self.large.items()})
 
 
 @dataclass(frozen=True)
@@ -96,13 +111,10 @@ def generate_section(
 ) -> Section:
     """Time drawing with this package and its peers.
 
-    Raises ValueError for settings out of range; RuntimeError where a candidate is of another size,
-    or did not draw what it should.
+    Raises ValueError for a size that cannot be compared; RuntimeError where a candidate is of
+    another size all the same, or did not draw what it should.
     """
-    check_peers("generate", settings.peers)
-    for name in ("frames", "prompt_frames", "large_frames", "rounds"):
-        if getattr(settings, name) < 1:
-            raise ValueError(f"generate.{name}={getattr(settings, name)} must be at least 1")
+    check_size(size, settings.peers)
     size = replace(size, frames=settings.prompt_frames + settings.frames)
     facts: dict[str, Any] = {
         "drawn": f"{settings.frames} frames of {size.num_codebooks} codes after a prompt of "
@@ -184,7 +196,7 @@ def _decoders(
     """This package's, then the peers'. `facts` gets why a peer was left out."""
     ours = _build(size)
     began = time.perf_counter()
-    choose_engine("auto", ours, size.frames)
+    choose_engine("auto", ours, size.num_steps)
     facts["engine"] = f"found or built after {time.perf_counter() - began:.1f} s"
     yield from _ours(ours, size, settings.engines, settings.weights, settings.top_k)
     # Where bf16 is emulated it is of no use to anybody.
@@ -216,27 +228,47 @@ def _decoders(
 def _ours(
     model: AudioLM, size: ModelSize, engines: Sequence[str], weights: Sequence[str], top_k: int
 ) -> Iterator[Decoder]:
-    pattern = make_pattern(PATTERN, size.num_codebooks)
+    for engine in engines:
+        chosen = choose_engine(engine, model, size.num_steps)
+        for kind in weights if chosen == "native" else ["float32"]:
+            ours = _Ours(model, size, chosen, kind, top_k)
+            name = f"{OURS}, {chosen}, {kind}"
+            yield Decoder(name, model, ours.decode, ours.ready, weights=kind)
 
-    def decode(engine: str, kind: str, prompt: Tensor, frames: int) -> Tensor:
-        seeds = range(len(prompt))
-        return generate(
-            model, pattern, frames, frames, seeds, prompt, top_k=top_k, engine=engine, weights=kind
+
+class _Ours:
+    """One engine of this package with one type of weights."""
+
+    def __init__(
+        self, model: AudioLM, size: ModelSize, engine: str, weights: str, top_k: int
+    ) -> None:
+        self.model, self.pattern = model, make_pattern(PATTERN, size.num_codebooks)
+        self.engine: str | Engine = engine
+        self.weights, self.top_k = weights, top_k
+
+    def ready(self, prompt: Tensor, frames: int) -> None:
+        name = self.engine.name if isinstance(self.engine, Engine) else self.engine
+        self.engine = prepare(
+            self.model,
+            self.pattern,
+            frames,
+            frames,
+            len(prompt),
+            engine=name,
+            weights=self.weights,
         )
 
-    def ready(engine: str, kind: str, prompt: Tensor, frames: int) -> None:
-        prepare(model, pattern, frames, frames, len(prompt), engine=engine, weights=kind)
-
-    for engine in engines:
-        chosen = choose_engine(engine, model, size.frames)
-        for kind in weights if chosen == "native" else ["float32"]:
-            yield Decoder(
-                f"{OURS}, {chosen}, {kind}",
-                model,
-                partial(decode, chosen, kind),
-                partial(ready, chosen, kind),
-                weights=kind,
-            )
+    def decode(self, prompt: Tensor, frames: int) -> Tensor:
+        return generate(
+            self.model,
+            self.pattern,
+            frames,
+            frames,
+            range(len(prompt)),
+            prompt,
+            top_k=self.top_k,
+            engine=self.engine,
+        )
 
 
 def _build(size: ModelSize) -> AudioLM:

@@ -31,7 +31,9 @@ from audiolm.benchmark.sizes import (
     PATTERN,
     ModelSize,
     attention_gflop,
+    check_at_least,
     check_peers,
+    check_size,
     products_gflop,
 )
 from audiolm.benchmark.trainee import UNIT, Trainee, our_trainee, random_codes
@@ -46,7 +48,8 @@ class LengthSettings:
     """contexts: frames that are trained on. step_frames: of a training step, about.
     frames: lengths before which drawing is timed, over the last `last` frames, with a window of
     `window` frames. weights: as in `generate`. peers: "musicgen" or none; the plain GPT's memory
-    is of fixed size. rounds: fewer than elsewhere, for these take long."""
+    is of fixed size. rounds: fewer than elsewhere, for these take long.
+    Raises ValueError for lengths out of order or what else is out of range."""
 
     contexts: Sequence[int] = (256, 512, 1024, 2048)
     step_frames: int = 2048
@@ -59,23 +62,28 @@ class LengthSettings:
     rounds: int = 2
     optim: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_peers("length", self.peers)
+        for name in ("step_frames", "window", "top_k", "rounds"):
+            check_at_least(1, **{f"length.{name}": getattr(self, name)})
+        if not self.contexts or min(self.contexts) < 1:
+            raise ValueError(f"length.contexts={list(self.contexts)} must each be at least 1")
+        points = list(self.frames)
+        apart = all(b - a >= self.last for a, b in zip([1, *points], points, strict=False))
+        if self.last < 1 or not points or not apart:
+            raise ValueError(
+                f"length.frames={points} must grow, each by at least length.last={self.last}"
+            )
+
 
 def length_section(
     settings: LengthSettings, size: ModelSize, show_progress: bool = True
 ) -> Section:
     """Time training steps of several contexts, and frames after several lengths.
 
-    Raises ValueError for lengths out of order or out of range.
+    Raises ValueError for a size that the model cannot have.
     """
-    check_peers("length", settings.peers)
-    if not settings.contexts or min(settings.contexts) < 1:
-        raise ValueError(f"length.contexts={list(settings.contexts)} must each be at least 1")
-    points = list(settings.frames)
-    apart = all(b - a >= settings.last for a, b in zip([1, *points], points, strict=False))
-    if settings.last < 1 or not points or not apart:
-        raise ValueError(
-            f"length.frames={points} must grow, each by at least length.last={settings.last}"
-        )
+    check_size(size, ())  # growth is compared, not work
     facts: dict[str, Any] = {}
     found = _training(settings, size, facts, show_progress)
     found += _drawing(settings, size, facts, show_progress)
@@ -184,9 +192,9 @@ def _drawing(
 def _stream_times(settings: LengthSettings, size: ModelSize, model: AudioLM) -> list[Sample]:
     """Of the last frames before each point, in one recording."""
     pattern = make_pattern(PATTERN, size.num_codebooks)
-    window, weights = settings.window, settings.weights
-    prepare(model, pattern, None, window, 1, weights=weights)
-    chunks = stream(model, pattern, None, window, [0], top_k=settings.top_k, weights=weights)
+    window = settings.window
+    engine = prepare(model, pattern, None, window, 1, weights=settings.weights)
+    chunks = stream(model, pattern, None, window, [0], top_k=settings.top_k, engine=engine)
     done = 0
 
     def go_on(frames: int) -> None:

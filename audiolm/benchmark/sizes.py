@@ -6,13 +6,16 @@ width.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
+import torch
 from torch import nn
 
+from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import make_pattern, num_steps
 
 PATTERN = "delay"
@@ -26,7 +29,7 @@ SAME_WORK = 0.02
 @dataclass(frozen=True)
 class ModelSize:
     """D, layers, heads, K, V and T of a window; the feed-forward is 4 D, or a gated one of as many
-    parameters."""
+    parameters. Raises ValueError, in the words of the config's `compared`, for a count below 1."""
 
     embed_dim: int = 512
     num_layers: int = 8
@@ -34,6 +37,10 @@ class ModelSize:
     num_codebooks: int = 4
     codebook_size: int = 1024
     frames: int = 512
+
+    def __post_init__(self) -> None:
+        for field, value in zip(fields(self), astuple(self), strict=True):
+            check_at_least(1, **{f"compared.{field.name}": value})
 
     @property
     def num_steps(self) -> int:
@@ -92,6 +99,32 @@ def attention_gflop(size: ModelSize, batch: int) -> float:
     """
     pairs = size.num_steps * (size.num_steps + 1) / 2
     return 4e-9 * batch * pairs * size.embed_dim * size.num_layers
+
+
+def check_at_least(least: int, **settings: int) -> None:
+    """Raise ValueError for a setting below `least`."""
+    for name, value in settings.items():
+        if value < least:
+            raise ValueError(f"{name}={value} must be at least {least}")
+
+
+def check_size(size: ModelSize, peers: Sequence[str]) -> None:
+    """Raise ValueError for a size that this package's model cannot have, or that makes its matrices
+    differ from its peers' by more than `SAME_WORK`."""
+    steps = size.num_steps
+    with torch.device("meta"):
+        model = AudioLM(size.num_codebooks, size.codebook_size, steps, **size.model)
+    width = size.embed_dim
+    plain = 12 * size.num_layers * width**2 + size.num_codebooks * size.codebook_size * width
+    if peers and abs(matrix_parameters(model) / plain - 1) > SAME_WORK:
+        # Of these the gated feed-forward, whose width goes by 32, has exactly the peers' 8 D^2;
+        # and the heads are of even width.
+        step = math.lcm(12, 2 * size.num_heads)
+        raise ValueError(
+            f"compared.embed_dim={width} gives this package's model {matrix_parameters(model):,} "
+            f"parameters in matrices and its peers' {plain:,}; choose one of the multiples of "
+            f"{step}, such as {step * math.ceil(width / step)}, or no peers"
+        )
 
 
 def check_peers(section: str, peers: Iterable[str]) -> None:

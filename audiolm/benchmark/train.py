@@ -10,11 +10,12 @@ Letters: B batch, K codebooks, T codec frames, S sequence steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch._dynamo.config as dynamo
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,8 +33,10 @@ from audiolm.benchmark.sizes import (
     PLAIN,
     ModelSize,
     attention_gflop,
+    check_at_least,
     check_peers,
     check_same_work,
+    check_size,
     matrices,
     matrix_parameters,
     products_gflop,
@@ -44,13 +47,19 @@ from audiolm.model.patterns import interleave as lay_out
 from audiolm.model.patterns import make_pattern
 from audiolm.training import best_precision, make_optimizer
 
+COMPILED = ", compiled"
+"""Of the name of a candidate whose model is compiled."""
+RECOMPILE = 64
+"""Graphs of a function. The two kinds of MusicGen and of numbers share theirs; with torch's own 8
+the second kind ran as it was, without a word."""
+
 
 @dataclass(frozen=True)
 class TrainSettings:
     """batch_size: windows of a step. peers: which of `PEERS` to measure. kernel: of attention, as
     `train` takes it. kernels: others to measure beside it. compile: measure the compiled model
-    too. lightning_steps: of a sample in Lightning's loop; 0 leaves that out. optim, trainer:
-    settings of `train`."""
+    too, and the compiled peers. lightning_steps: of a sample in Lightning's loop; 0 leaves that
+    out. optim, trainer: settings of `train`. Raises ValueError for what is out of range."""
 
     batch_size: int = 4
     peers: Sequence[str] = PEERS
@@ -61,15 +70,21 @@ class TrainSettings:
     optim: Mapping[str, Any] = field(default_factory=dict)
     trainer: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_peers("train", self.peers)
+        check_at_least(1, **{"train.batch_size": self.batch_size})
+        check_at_least(0, **{"train.lightning_steps": self.lightning_steps})
+
 
 def train_section(
     settings: TrainSettings, size: ModelSize, rounds: int, show_progress: bool = True
 ) -> Section:
     """Time training steps of this package and of its peers.
 
-    Raises ValueError for an unknown peer or kernel; RuntimeError where a peer has another amount
-    of work.
+    Raises ValueError for an unknown kernel or a size that cannot be compared; RuntimeError where a
+    peer has another amount of work all the same.
     """
+    check_size(size, settings.peers)
     facts: dict[str, Any] = {}
     trainees = list(make_trainees(settings, size, facts))
     codes = settings.batch_size * size.num_codebooks * size.frames
@@ -129,11 +144,10 @@ def _lightning(
 
 
 def make_trainees(settings: TrainSettings, size: ModelSize, facts: dict[str, Any]) -> list[Trainee]:
-    """This package's model first, then it with other kernels or compiled, then the peers.
+    """This package's model first, then it with other kernels, then the peers; then all compiled.
 
     `facts` gets the time it took to compile, and why a peer was left out.
     """
-    check_peers("train", settings.peers)
     codes = random_codes(size, settings.batch_size)
     steps = lay_out(
         codes,
@@ -149,35 +163,38 @@ def make_trainees(settings: TrainSettings, size: ModelSize, facts: dict[str, Any
     def peer(name: str, model: nn.Module, loss: Callable[[], Tensor]) -> Trainee:
         return Trainee(name, model, loss, make_optimizer(model, 1000, **settings.optim)[0])
 
-    found = [ours(OURS, settings.kernel)]
-    found += [ours(f"{OURS}, {kernel} attention", kernel) for kernel in settings.kernels]
-    if settings.compile:
-        compiled = ours(f"{OURS}, compiled", settings.kernel)
-        compiled.model.compile()
-        for bf16 in (False, True):
-            began = time.perf_counter()
-            compiled.step(bf16)
-            facts[f"first step of {_name(compiled.name, bf16)}"] = (
-                f"{time.perf_counter() - began:.1f} s"
-            )
-        found.append(compiled)
-    torch.manual_seed(0)
-    if "plain_gpt" in settings.peers:
-        plain = plain_gpt(size)
-        found.append(peer(PLAIN, plain, lambda: plain.loss(inputs, targets)))
-    if "musicgen" in settings.peers:
-        try:
-            for attention in ("eager", "sdpa"):
-                model = musicgen(size, attention)
-                found.append(
-                    peer(
+    def peers() -> Iterator[Trainee]:
+        torch.manual_seed(0)
+        if "plain_gpt" in settings.peers:
+            plain = plain_gpt(size)
+            yield peer(PLAIN, plain, lambda: plain.loss(inputs, targets))
+        if "musicgen" in settings.peers:
+            try:
+                for attention in ("eager", "sdpa"):
+                    model = musicgen(size, attention)
+                    yield peer(
                         f"{MUSICGEN}, {attention} attention",
                         model,
                         lambda m=model: musicgen_loss(m, inputs, targets),  # type: ignore[misc]
                     )
+            except ImportError as error:
+                facts[MUSICGEN] = f"not measured: {error}"
+
+    found = [ours(OURS, settings.kernel)]
+    found += [ours(f"{OURS}, {kernel} attention", kernel) for kernel in settings.kernels]
+    found += peers()
+    if settings.compile:
+        for trainee in (ours(OURS, settings.kernel), *peers()):
+            trainee.name += COMPILED
+            trainee.model.compile()
+            for bf16 in (False, True):
+                began = time.perf_counter()
+                with dynamo.patch(recompile_limit=RECOMPILE, fail_on_recompile_limit_hit=True):
+                    trainee.step(bf16)
+                facts[f"first step of {_name(trainee.name, bf16)}"] = (
+                    f"{time.perf_counter() - began:.1f} s"
                 )
-        except ImportError as error:
-            facts[MUSICGEN] = f"not measured: {error}"
+            found.append(trainee)
     return found
 
 
@@ -202,11 +219,14 @@ def _ratios(found: Sequence[Figure]) -> dict[str, str]:
         if mine is None:
             continue
         for peer in (PLAIN, MUSICGEN):
-            theirs = [f for name, f in figures.items() if name.startswith(peer)]
-            same = [f for f in theirs if f.name.endswith(precision)]
-            if same:
-                best = max(same, key=lambda figure: figure.rate.median)
-                facts[f"{mine.name} / {best.name}"] = as_times(ratio(mine, best))
+            theirs = [f for n, f in figures.items() if n.startswith(peer) and n.endswith(precision)]
+            # Like with like: what compiling takes from one it takes from the other.
+            for how in ("", COMPILED):
+                same = [f for f in theirs if (COMPILED in f.name) == bool(how)]
+                like = figures.get(f"{OURS}{how}, {precision}")
+                if same and like is not None:
+                    best = max(same, key=lambda figure: figure.rate.median)
+                    facts[f"{like.name} / {best.name}"] = as_times(ratio(like, best))
         default = figures.get(f"{MUSICGEN}, sdpa attention, fp32")
         if default is not None and precision == "bf16":
             facts[f"{mine.name} / {default.name}, its default"] = as_times(ratio(mine, default))

@@ -175,7 +175,7 @@ class EncodecCodec:
 
         Args:
             chunks: (B, K, t), as `decode` takes them, B the same in all; read one by one, and no
-                further than the next block needs.
+                further than the next block needs. One of no frames (t = 0) is skipped.
 
         Yields:
             Blocks (B, C, n), float32, on the codec's device.
@@ -198,6 +198,8 @@ class EncodecCodec:
     def _checked(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
         batch: int | None = None
         for chunk in chunks:
+            if chunk.shape[1:] == (self.num_codebooks, 0):
+                continue
             check_codes(chunk, self.num_codebooks, self.codebook_size)
             batch = batch or len(chunk)
             if len(chunk) != batch:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import math
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
@@ -179,6 +182,62 @@ def test_a_full_file_is_told_and_kept(tmp_path: Path, monkeypatch: pytest.Monkey
         for _ in range(9):
             file.write(noise(1, 300))
     assert read_info(tmp_path / "a.wav").num_samples == 900
+
+
+class FullDisk(io.FileIO):
+    """A file on a disk that has room for so many bytes, and says so once more when it is closed."""
+
+    room = 0
+
+    def write(self, data: Any) -> int:
+        left = self.room - self.tell()
+        if left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(bytes(data)[:left])
+
+
+@pytest.mark.parametrize("room", [0, 20, 44, 45, 643, 644, 645, 1000, 1300])
+def test_a_full_disk_is_told_once_and_keeps_the_whole_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    original = Path.open
+
+    def full(self: Path, mode: str = "r", *more: Any) -> Any:
+        return io.BufferedWriter(FullDisk(self, mode)) if mode == "wb" else original(self, mode)
+
+    monkeypatch.setattr(FullDisk, "room", room)
+    monkeypatch.setattr(Path, "open", full)
+    blocks = [noise(1, 300) for _ in range(5)]
+    with (
+        pytest.raises(
+            OSError, match=r"a\.wav could not be written .* free some space there"
+        ) as told,
+        GrowingWav(tmp_path / "a.wav", 8000, 1) as file,
+    ):
+        for block in blocks:
+            file.write(block)
+    assert "\n" not in str(told.value)
+    whole = max(0, room - 44) // 600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.wav"][:whole]
+    if whole:
+        assert read_info(tmp_path / "a.wav").num_samples == 300 * whole == file.num_samples
+        assert (tmp_path / "a.wav").stat().st_size == 44 + 600 * whole
+        kept = (tmp_path / "a.wav").read_bytes()[44:]
+        assert kept == b"".join(pcm_16(block).data for block in blocks[:whole])
+        with pytest.raises(ValueError, match=r"a\.wav is closed"):
+            file.write(blocks[0])
+
+
+def test_a_block_that_is_not_the_files_is_refused(tmp_path: Path) -> None:
+    with GrowingWav(tmp_path / "a.wav", 8000, 2) as file:
+        file.write(noise(2, 10))
+        with pytest.raises(ValueError, match=r"shape \(1, 11\) .*a\.wav: give it \(2, samples\)"):
+            file.write(noise(1, 11))
+    assert read_info(tmp_path / "a.wav").num_samples == 10
+    for _ in range(2):
+        file.close()
+        with pytest.raises(ValueError, match=r"a\.wav is closed"):
+            file.write(noise(2, 10))
 
 
 def test_raw_samples_are_those_of_the_file(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 import torch
 from torch import nn
@@ -13,6 +15,7 @@ from audiolm.benchmark.sizes import (
     attention_gflop,
     check_peers,
     check_same_work,
+    check_size,
     matrix_parameters,
     products_gflop,
 )
@@ -61,6 +64,23 @@ def test_another_amount_of_work_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"wide has 110 parameters in matrices.* 100"):
         check_same_work("wide", nn.Linear(10, 11), nn.Linear(10, 10))
     check_same_work("alike", nn.Linear(100, 101), nn.Linear(100, 100))
+
+
+def test_widths_that_cannot_be_compared_are_refused_with_those_that_can() -> None:
+    for width in (24, 48, 96, 480, 512, 768):
+        check_size(replace(SIZE, embed_dim=width), ["plain_gpt"])
+    wide = replace(SIZE, embed_dim=32, num_heads=8)
+    check_size(wide, [])
+    with pytest.raises(ValueError, match=r"compared\.embed_dim=32 gives .* 48, such as 48, or"):
+        check_size(wide, ["plain_gpt"])
+    with pytest.raises(ValueError, match="num_heads=7"):
+        check_size(replace(SIZE, num_heads=7), [])
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ModelSize)])
+def test_a_size_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"compared\.{name}=0 must be at least 1"):
+        replace(SIZE, **{name: 0})
 
 
 def test_an_unknown_peer_is_refused() -> None:

@@ -65,6 +65,23 @@ def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatc
     assert facts == {MUSICGEN: "not measured: no transformers"}
 
 
+def test_what_is_compiled_is_compared_with_what_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(self))
+    settings = TrainSettings(2, peers(), compile=True, lightning_steps=0, optim=OPTIM)
+    section = train_section(settings, SIZE, 1, show_progress=False)
+    names = {f.name.removesuffix(", fp32") for f in section.figures if f.name.endswith(", fp32")}
+    plainly = {name for name in names if not name.endswith(", compiled")}
+    assert names == plainly | {f"{name}, compiled" for name in plainly}
+    assert len(compiled) == len(plainly) == len({id(model) for model in compiled})
+    assert f"{OURS}, compiled, fp32 / {PLAIN}, compiled, fp32" in section.facts
+    assert f"{OURS}, fp32 / {PLAIN}, fp32" in section.facts
+    ratios = [name for name in section.facts if " / " in name and "default" not in name]
+    assert all(name.count("compiled") in (0, 2) for name in ratios)
+
+
 def shares(figures: Sequence[Figure]) -> list[float]:
     return [figure.share for figure in figures if figure.share is not None]
 

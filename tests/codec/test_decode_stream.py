@@ -163,6 +163,19 @@ def test_no_chunks_no_sound(make_tiny_codec) -> None:
     assert list(make_tiny_codec(**SEGMENTS).decode_stream([])) == []
 
 
+@pytest.mark.parametrize("settings", [{"causal": True}, SEGMENTS], ids=str)
+def test_chunks_of_no_frames_change_nothing(make_tiny_codec, settings) -> None:
+    codec = make_tiny_codec(**settings)
+    codes = draw_codes(codec, 50)
+    empty = codes[:, :, :0]
+    chunks = [empty, codes[:, :, :7], empty, empty, codes[:, :, 7:], empty]
+    blocks, expected = (list(codec.decode_stream(c)) for c in (chunks, [codes]))
+    assert all(map(torch.equal, blocks, expected)) and len(blocks) == len(expected)
+    assert list(codec.decode_stream([empty])) == []
+    with pytest.raises(ValueError, match="as many codebooks"):
+        list(codec.decode_stream([codes[:, :3, :0]]))
+
+
 def test_bad_chunks_are_refused_when_they_come(make_tiny_codec) -> None:
     codec = make_tiny_codec(causal=True)
     good = draw_codes(codec, 30)

@@ -121,6 +121,20 @@ def test_too_few_recordings_are_said(
         (["train.kernel=fast"], "kernel='fast' is unknown"),
         (["compared.num_heads=7"], "num_heads=7"),
         (["sections=[generate]", "generate.frames=0"], "generate.frames=0 must be at least 1"),
+        (["train.batch_size=0", "train.peers=[]"], "train.batch_size=0 must be at least 1"),
+        (["train.lightning_steps=-1"], "train.lightning_steps=-1 must be at least 0"),
+        (["compared.frames=0"], "compared.frames=0 must be at least 1"),
+        (["compared.num_heads=0"], "compared.num_heads=0 must be at least 1"),
+        (["compared.num_layers=0"], "compared.num_layers=0 must be at least 1"),
+        (["compared.embed_dim=32"], "multiples of 12, such as 36, or no peers"),
+        (["compared.embed_dim=32", "sections=[generate]"], "compared.embed_dim=32 gives"),
+        # Before the sections that come first are timed.
+        (["generate.batches=[0]"], "generate.batches=[0] must each be at least 1"),
+        (["generate.batches=[]"], "generate.batches=[] measures nothing"),
+        (["generate.top_k=0"], "generate.top_k=0 must be at least 1"),
+        (["generate.large_codebooks=[4,0]"], "generate.large_codebooks=[4, 0] must each"),
+        (["generate.large.embed_dim=0"], "generate.large.embed_dim=0 must be at least 1"),
+        (["length.window=0"], "length.window=0 must be at least 1"),
         (["sections=[generate]", "generate.engines=[gpu]"], "engine='gpu' is unknown"),
         (["sections=[length]", "length.frames=[9,5]"], "length.frames=[9, 5] must grow"),
     ],
@@ -132,6 +146,7 @@ def test_what_cannot_be_measured_is_said_in_a_line(
     assert result.code == 2
     (line,) = result.err.splitlines()
     assert message in line
+    assert not (workplace / "benchmark.json").exists()
 
 
 def test_ctrl_c_keeps_what_was_measured(

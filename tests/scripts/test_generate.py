@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from torch import Tensor
 
 from audiolm.audio import GrowingWav, read_audio
@@ -111,6 +114,59 @@ def test_a_reader_may_leave(workplace: Path, checkpoint: str) -> None:
         told = process.stderr.read().decode()
         assert process.wait(timeout=300) == 0, told
     assert "Traceback" not in told and "Broken pipe" not in told and "error" not in told
+
+
+def test_a_closed_standard_output_is_told(
+    workplace: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as after >&-
+    refused = run_script("generate", "ckpt_path=none", "out=-", "num_samples=1")
+    assert refused.code == 2
+    (line,) = refused.err.splitlines()
+    assert "standard output, which is closed" in line
+
+
+@pytest.mark.parametrize("more", [[], ["stream=true"]], ids=str)
+def test_the_prompt_is_not_counted_as_drawn(
+    workplace: Path, run_script: RunScript, checkpoint: str, more: list[str]
+) -> None:
+    soundfile.write("prompt.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 800)
+    settings = [checkpoint, "prompt=prompt.wav", "num_samples=2", "seed=5", *more]
+    figures = {}
+    for drawn in (0, 1):
+        duration = 0.3 + drawn
+        made = run_script(
+            "generate", *settings, f"out={drawn}", f"duration={duration}", "prompt_duration=0.3"
+        )
+        assert made.code == 0, made.err
+        figures[drawn] = json.loads(Path(f"{drawn}/sample_000.json").read_text())
+        assert figures[drawn]["duration"] == duration
+        assert ("nothing was drawn" in made.out) == (not drawn)
+        assert ("frames/s" in made.out) == bool(drawn)
+        assert ("first sound, the prompt's, after" in made.out) == bool(more)
+    assert figures[0]["frames_per_second"] is None and figures[0]["realtime_factor"] is None
+    # 800 Hz in frames of 12 samples.
+    rate = figures[1]["frames_per_second"] / figures[1]["realtime_factor"]
+    assert rate == pytest.approx(800 / 12)
+
+
+def test_figures_count_what_was_drawn_behind_the_prompt(
+    run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    script = runpy.run_path(str(ROOT / "scripts" / "generate.py"))
+    codec = SimpleNamespace(hop_length=12, sample_rate=800)
+    for prompt, samples, seconds in (
+        (None, 800, 1.0),
+        (torch.zeros(4, 20), 640, 0.5),
+        (torch.zeros(4, 20), 240, 0.0),
+        (torch.zeros(4, 20), 100, 0.0),
+    ):
+        drawing = SimpleNamespace(codec=codec, prompt=prompt)
+        assert script["drawn_seconds"](drawing, samples) == seconds
+    speeds = script["speeds"](2, 3.0, 75.0, 2.0)
+    assert speeds == {"frames_per_second": 225.0, "realtime_factor": 3.0}
+    assert set(script["speeds"](2, 0.0, 75.0, 2.0).values()) == {None}
 
 
 @pytest.mark.parametrize(
