@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import os
 import sys
+import threading
+import time
 from typing import Any
 
 from audiolm.audio import reason_of
@@ -26,13 +30,25 @@ def worker_settings(num_workers: int) -> dict[str, Any]:
     return {
         "num_workers": num_workers,
         "multiprocessing_context": START_METHOD,
-        "worker_init_fn": keep_off_the_parents_objects,
+        "worker_init_fn": begin_worker,
     }
 
 
-def keep_off_the_parents_objects(worker: int) -> None:
-    """`worker_init_fn` of a `DataLoader`: its collector never frees what was there at the fork."""
+def begin_worker(worker: int) -> None:
+    """`worker_init_fn` of a `DataLoader`: the process ends with its parent, and frees none of it.
+
+    Its collector never frees what was there at the fork. And torch's own end of a worker whose
+    parent was killed waits for ever to hand on what it has read, which nobody takes.
+    """
     gc.freeze()
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    while parent is not None and os.getppid() == parent.pid:
+        time.sleep(1)
+    os._exit(1)
 
 
 def as_a_workers_death(error: RuntimeError, kept: str) -> ChildProcessError:

@@ -13,7 +13,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from audiolm.tokens.workers import keep_off_the_parents_objects
+from audiolm.tokens.workers import begin_worker
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -110,5 +110,5 @@ class GracefulInterrupt(Callback):
 
 def ignore_interrupts(worker_id: int) -> None:
     """`worker_init_fn` of a DataLoader: Ctrl-C reaches its workers too, and the step needs them."""
-    keep_off_the_parents_objects(worker_id)
+    begin_worker(worker_id)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
