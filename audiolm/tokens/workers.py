@@ -41,12 +41,13 @@ def begin_worker(worker: int) -> None:
     parent was killed waits for ever to hand on what it has read, which nobody takes.
     """
     gc.freeze()
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-
-
-def _end_with_the_parent() -> None:
     parent = multiprocessing.parent_process()
-    while parent is not None and os.getppid() == parent.pid:
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
+
+
+def _end_with(parent: int | None) -> None:
+    while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
 
