@@ -47,7 +47,7 @@ def write_wav(
     check_rate(sample_rate)
     if subtype not in (*_BITS, "FLOAT"):
         raise ValueError(f"subtype is {subtype!r}: must be one of {', '.join((*_BITS, 'FLOAT'))}")
-    waveform = _checked(waveform)
+    waveform = _checked(waveform, f" to {path}")
     peak = float(waveform.abs().max())
     gain = 1.0
     if peak > 1.0:
@@ -207,8 +207,8 @@ class GrowingWav:
             self._rename()
 
 
-def _checked(waveform: Tensor) -> Tensor:
-    """(C, N) as float32 on the CPU; refuse what is no sound."""
+def _checked(waveform: Tensor, where: str = "") -> Tensor:
+    """(C, N) as float32 on the CPU; refuse what is no sound. where: it was to be written."""
     waveform = waveform.detach().cpu()
     if waveform.is_floating_point():
         waveform = waveform.float()
@@ -217,7 +217,7 @@ def _checked(waveform: Tensor) -> Tensor:
         raise ValueError(f"waveform has shape {tuple(waveform.shape)}: there is nothing to write")
     bad = int((~waveform.isfinite()).sum())
     if bad:
-        raise ValueError(f"waveform holds {bad} NaN or Inf samples: not written")
+        raise ValueError(f"waveform holds {bad} NaN or Inf samples: not written{where}")
     return waveform
 
 

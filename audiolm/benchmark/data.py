@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils import clip_grad_norm_
 from torch.utils.flop_counter import FlopCounterMode
 
 from audiolm.benchmark.limits import BF16, FP32, READ, SECONDS, limits, times_that_take
@@ -27,6 +26,7 @@ from audiolm.benchmark.peers import PEERS, Batches, Clips, memmap_dataset
 from audiolm.benchmark.random_store import random_clips
 from audiolm.benchmark.report import Section
 from audiolm.benchmark.rounds import Candidate, interleave
+from audiolm.benchmark.trainee import trainee_of
 from audiolm.codec import EncodecCodec
 from audiolm.tokens.store import TokenStore
 from audiolm.tokens.windows import WindowBatch
@@ -184,19 +184,16 @@ def _training_step(
     codes, lengths = next(_loader(settings, clips, context))
     batch: WindowBatch = {"codes": codes, "lengths": lengths, "full": codes.numel()}
 
+    trainee = trainee_of(STEP, module, batch, optimizer)
+    bf16 = limit == BF16
+
     def steps(count: int) -> None:
-        for _ in range(count):
-            with torch.autocast("cpu", torch.bfloat16, enabled=limit == BF16):
-                nats, _ = module.nats(batch)
-            torch.autograd.backward(nats.sum() / codes.numel())
-            clip_grad_norm_(module.model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+        trainee.steps(count, bf16)
 
     with FlopCounterMode(display=False) as counter:
         steps(1)
     gflop = counter.get_total_flops() / len(codes) / 1e9
-    name = f"{STEP}, {'bf16' if limit == BF16 else 'fp32'}"
+    name = f"{STEP}, {'bf16' if bf16 else 'fp32'}"
     times = times_that_take(steps, SECONDS)
     return Candidate(name, lambda: steps(times), times * len(codes), UNIT, None, limit, gflop)
 

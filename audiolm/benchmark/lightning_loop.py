@@ -18,15 +18,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from audiolm.benchmark.disturbance import Sample, Stopwatch
 from audiolm.benchmark.random_store import random_clips
 from audiolm.benchmark.rounds import Candidate, Figure, figures
 from audiolm.benchmark.sizes import PATTERN, ModelSize
-from audiolm.benchmark.trainee import UNIT, Trainee
+from audiolm.benchmark.trainee import UNIT, Trainee, our_module, trainee_of
 from audiolm.tokens.store import TokenStore
 from audiolm.training import (
     LanguageModelTraining,
@@ -58,14 +56,7 @@ def lightning_loop(
         folder = Path(temporary)
         frames = (size.frames, 4 * size.frames)
         clips = random_clips(folder / "store", CLIPS, frames, size.codec)
-        torch.manual_seed(0)
-        module = LanguageModelTraining(
-            model={**size.model, **model},
-            pattern=PATTERN,
-            codec=size.codec,
-            context_frames=size.frames,
-            optim=dict(optim),
-        )
+        module = our_module(size, model, optim)
         data = TokenData(
             TokenStore(clips.folder), size.frames, batch_size, valid_fraction=0.0, pattern=PATTERN
         )
@@ -122,7 +113,8 @@ class _Turns(pl.Callback):
         if (trainer.global_step - 1) % self.steps:
             return
         if self._bare is None:
-            self._bare = _bare(trainer, pl_module, batch)
+            assert isinstance(pl_module, LanguageModelTraining)
+            self._bare = trainee_of(BARE, pl_module, batch, trainer.optimizers[0])
         else:
             self._running.close()
             with Stopwatch() as watch:
@@ -131,12 +123,3 @@ class _Turns(pl.Callback):
                 self.samples[name].append(sample)
                 self.sampled()
         self._watch = self._running.enter_context(Stopwatch())
-
-
-def _bare(trainer: pl.Trainer, module: Any, batch: Any) -> Trainee:
-    def loss() -> Tensor:
-        nats, _ = module.nats(batch)
-        mean: Tensor = nats.sum() / batch["full"]
-        return mean
-
-    return Trainee(BARE, module.model, loss, trainer.optimizers[0])

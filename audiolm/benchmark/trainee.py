@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 from audiolm.benchmark.disturbance import Stopwatch
 from audiolm.benchmark.limits import SECONDS
 from audiolm.benchmark.sizes import PATTERN, ModelSize
+from audiolm.tokens.windows import WindowBatch
 from audiolm.training import LanguageModelTraining, make_optimizer
 
 UNIT = "codes/s"
@@ -67,18 +68,34 @@ def our_trainee(
     optim: Mapping[str, Any],
 ) -> Trainee:
     """This package's model on codes (B, K, T). model: its arguments beside those of the size."""
+    module = our_module(size, model, optim)
+    lengths = torch.full((len(codes),), size.frames)
+    batch: WindowBatch = {"codes": codes, "lengths": lengths, "full": codes.numel()}
+    return trainee_of(name, module, batch, make_optimizer(module.model, 1000, **optim)[0])
+
+
+def our_module(
+    size: ModelSize, model: Mapping[str, Any], optim: Mapping[str, Any]
+) -> LanguageModelTraining:
+    """This package's model, untrained. model: its arguments beside those of the size."""
     torch.manual_seed(0)
-    module = LanguageModelTraining(
+    return LanguageModelTraining(
         model={**size.model, **model},
         pattern=PATTERN,
         codec=size.codec,
         context_frames=size.frames,
         optim=dict(optim),
     )
-    lengths = torch.full((len(codes),), size.frames)
+
+
+def trainee_of(
+    name: str, module: LanguageModelTraining, batch: WindowBatch, optimizer: torch.optim.Optimizer
+) -> Trainee:
+    """The module's model, with the loss that it trains on."""
 
     def loss() -> Tensor:
-        nats, _ = module.nats({"codes": codes, "lengths": lengths, "full": codes.numel()})
-        return nats.sum() / codes.numel()
+        nats, _ = module.nats(batch)
+        mean: Tensor = nats.sum() / batch["full"]
+        return mean
 
-    return Trainee(name, module.model, loss, make_optimizer(module.model, 1000, **optim)[0])
+    return Trainee(name, module.model, loss, optimizer)

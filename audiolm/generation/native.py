@@ -67,8 +67,8 @@ class NativeStep:
     """
 
     def __init__(self, model: AudioLM, packed: PackedWeights, caches: list[KeyValueCache]) -> None:
-        self.library = load_library()
-        self.library.scratch_size.restype = c_int64
+        self.functions = load_library()
+        self.functions.scratch_size.restype = c_int64
         self.packed = packed
         self.caches = caches
         trunk = model.transformer
@@ -92,7 +92,7 @@ class NativeStep:
             head=self.packed.head,
         )
         self.threads = torch.get_num_threads()
-        size = self.library.scratch_size(
+        size = self.functions.scratch_size(
             ctypes.byref(self.model), c_int64(rows), c_int64(self.threads)
         )
         self.scratch = torch.zeros(size)
@@ -110,7 +110,7 @@ class NativeStep:
         position = None if self.added is None else self.added(self.origin, past)
         angles = (None, None) if self.rotary is None else self.rotary.angles(past, 1)
         logits = torch.empty(self.logits_shape)
-        self.library.decode_step(
+        self.functions.decode_step(
             ctypes.byref(self.model),
             c_int64(len(codes)),
             _pointer(codes),
@@ -157,16 +157,16 @@ class PackedWeights:
         self.lanes = load_library().lanes()
         self.kept: list[Tensor] = []  # what the structures point at
         trunk = model.transformer
-        self.embedding = self._keep(model.embedding.weight)
-        self.last_norm = self._keep(trunk.last_norm.weight)
+        self.embedding = self._copy(model.embedding.weight)
+        self.last_norm = self._copy(trunk.last_norm.weight)
         self.head = self._matrix(model.heads.weight)
         self.layers = []
         for block in trunk.blocks:
             gate, value = block.feedforward.in_proj.weight.chunk(2)
             self.layers.append(
                 _Layer(
-                    self._keep(block.attention_norm.weight),
-                    self._keep(block.feedforward_norm.weight),
+                    self._copy(block.attention_norm.weight),
+                    self._copy(block.feedforward_norm.weight),
                     self._matrix(block.attention.qkv_proj.weight),
                     self._matrix(block.attention.o_proj.weight),
                     self._matrix(gate),
@@ -175,9 +175,10 @@ class PackedWeights:
                 )
             )
 
+    def _copy(self, weight: Tensor) -> int:
+        return self._keep(weight.detach().clone(memory_format=torch.contiguous_format))
+
     def _keep(self, tensor: Tensor) -> int:
-        # A copy in every case, so that all weights are of one moment.
-        tensor = tensor.detach().clone(memory_format=torch.contiguous_format)
         self.kept.append(tensor)
         return tensor.data_ptr()
 
@@ -195,7 +196,8 @@ class PackedWeights:
         rows, columns = matrix.shape
         filled = F.pad(matrix, (0, -columns % (self.lanes * numbers), 0, -rows % 4))
         parts = filled.view(-(-rows // 4), 4, -1, numbers, self.lanes)
-        return parts.permute(0, 2, 1, 4, 3).contiguous()
+        # Not `contiguous`, which is no copy of a matrix that lies in this order already.
+        return parts.permute(0, 2, 1, 4, 3).clone(memory_format=torch.contiguous_format)
 
 
 def _pointer(tensor: Tensor | None) -> c_void_p:
