@@ -30,6 +30,7 @@ from omegaconf.errors import (
 )
 
 from audiolm.allocator import keep_freed_memory
+from audiolm.generation import Sampling
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RUNS = Path("runs")
@@ -40,6 +41,8 @@ NULLABLE = (
     "trainer.gradient_clip_val",
     "trainer.check_val_every_n_epoch",
 )
+# Settings of one number that may be a list, one for each codebook.
+LISTS = ("sampling.temperature",)
 # Overrides that hold a path of the user's, which may have any name, or a pattern of such names.
 PATHS = (
     "audio",
@@ -99,24 +102,41 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         with errors_in_one_line():
-            sys.argv[1:] = [_quote_path(argument) for argument in sys.argv[1:]]
+            sys.argv[1:] = [_quote_free(argument, config_name) for argument in sys.argv[1:]]
             run()
     finally:
         if not wants_traceback:
             del os.environ["HYDRA_FULL_ERROR"]
 
 
-def _quote_path(argument: str) -> str:
-    """Quote the value of an override that is a path: a name may be a number, or hold ( , or =."""
+def _quote_free(argument: str, config_name: str) -> str:
+    """Quote the value of an override that is a path or words of the user's, which may be anything.
+
+    A name may be a number, or hold ( , or =. What is told to a model has the names of its columns,
+    which no config knows: these overrides are made additions.
+    """
     key, equals, value = argument.partition("=")
-    if not equals or key not in PATHS or value == "null" or value[:1] in ("'", '"'):
-        return argument
+    told = config_name == "generate" and key.startswith("conditioning.")
+    if not equals or not (told or key in PATHS) or value == "null" or value[:1] in ("'", '"'):
+        return f"++{argument}" if told and equals else argument
     if not value:
+        if told:
+            raise ValueError(f"{key} is empty; give a word, or leave it away")
         raise ValueError(f"{key} is empty; pass a path, or {key}=null for none")
     # Backslashes count for Hydra before a quote only, and OmegaConf would look ${...} up.
     escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)
     escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", r"\${")
-    return f"{key}='{escaped}'"
+    return f"{'++' if told else ''}{key}='{escaped}'"
+
+
+def make_sampling(cfg: DictConfig) -> Sampling:
+    """How codes are drawn, of the config's group of that name.
+
+    Raises:
+        ValueError: for settings out of range.
+    """
+    settings: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
+    return Sampling(**settings)
 
 
 def newest_run(runs: Path = RUNS, name: str | None = None) -> Path | None:
@@ -253,6 +273,7 @@ def _check_types(cfg: DictConfig, config_name: str) -> None:
             wanted = f"a whole number, such as {default}"
         elif isinstance(default, float):
             fits = isinstance(value, int | float) and not isinstance(value, bool)
+            fits = fits or (key in LISTS and isinstance(value, ListConfig))
             wanted = f"a number, such as {default}"
         elif isinstance(default, ListConfig):
             fits, wanted = isinstance(value, ListConfig), f"a list, such as {default}"

@@ -28,6 +28,8 @@ from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
 from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
 from audiolm.generation.build import find_compiler
 from audiolm.generation.checkpoint import check_format, load_checkpoint, read_checkpoint
+from audiolm.model.vocabulary import Vocabulary
+from audiolm.tokens import Mix
 from audiolm.training import (
     EMA,
     AtomicCheckpointIO,
@@ -44,8 +46,9 @@ from audiolm.training import (
     make_optimizer,
     make_wandb_logger,
     measure_yardsticks,
+    read_vocabulary,
 )
-from command_line import best_checkpoint, start
+from command_line import best_checkpoint, make_sampling, start
 from prepare import codes, is_demo, make_codec, store_weights
 
 # Which clips a step is trained on follows from these; a resumed run has the same.
@@ -66,24 +69,35 @@ def main(cfg: DictConfig) -> None:
     codec = make_codec(cfg)
     module = make_module(cfg, codec)
     make_optimizer(module.model, cfg.trainer.max_steps, **module.optim)
-    if resume_from is not None:
+    if resume_from is not None and not is_conditional(cfg):
         check_same_run(module, resume_from, cfg.trainer.max_steps)
     interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, codec, run_dir), interrupt])
     if cfg.compile:
         find_compiler()  # its absence is found now, and told in one line
-        module.model.compile()
 
     with alone_in(run_dir):
         clock = [time.perf_counter()]
+        stores = codes(cfg, codec)
+        if is_conditional(cfg):  # the words stand in the stores
+            mix = stores if isinstance(stores, Mix) else Mix([stores])
+            conditioning: Any = OmegaConf.to_container(cfg.conditioning, resolve=True)
+            words = read_vocabulary(mix, cfg.data.valid_fraction, **conditioning)
+            module = make_module(cfg, codec, words)
+            if resume_from is not None:
+                check_same_run(module, resume_from, cfg.trainer.max_steps)
+        if cfg.compile:
+            module.model.compile()
         data = TokenData(
-            codes(cfg, codec),
+            stores,
             context_frames=module.hparams["context_frames"],
             batch_size=cfg.data.batch_size,
             valid_fraction=cfg.data.valid_fraction,
             seed=cfg.seed,
             num_workers=cfg.data.num_workers,
             pattern=cfg.pattern.name,
+            end_token=module.model.end_token,
+            vocabulary=module.vocabulary,
         )
         clock.append(time.perf_counter())
         yardsticks = measure_yardsticks(data)
@@ -127,8 +141,15 @@ def is_helper_process() -> bool:
     return int(os.environ.get("LOCAL_RANK", 0)) > 0
 
 
-def make_module(cfg: DictConfig, codec: EncodecCodec) -> LanguageModelTraining:
-    """The untrained model of the config, for the codec's codes."""
+def is_conditional(cfg: DictConfig) -> bool:
+    """Whether the model is to be told something of the clips."""
+    return bool(cfg.conditioning.labels or cfg.conditioning.text or cfg.conditioning.vector)
+
+
+def make_module(
+    cfg: DictConfig, codec: EncodecCodec, words: Vocabulary | None = None
+) -> LanguageModelTraining:
+    """The untrained model of the config, for the codec's codes and the words it is told."""
     model: Any = OmegaConf.to_container(cfg.model, resolve=True)
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
     torch.manual_seed(cfg.seed)
@@ -138,6 +159,7 @@ def make_module(cfg: DictConfig, codec: EncodecCodec) -> LanguageModelTraining:
         codec=codec.identity(),
         context_frames=round(cfg.context * codec.frame_rate),
         optim=optim,
+        conditioning=None if words is None else words.settings(),
         seed=cfg.seed,
         data=describe_data(cfg, codec),
     )
@@ -190,6 +212,7 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         "pattern": settings["pattern"],
         "context": round(settings["context_frames"] / codec["frame_rate"], 2),
         "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
+        "conditioning": settings.get("conditioning"),
         "seed": settings["seed"],
         "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
         **{f"data.{k}": data.get(k) for k in DATA_SETTINGS if k in data},
@@ -231,9 +254,8 @@ def make_callbacks(cfg: DictConfig, codec: Codec, run_dir: Path) -> list[Callbac
     if options.early_stopping.patience is not None:
         stopping = EarlyStopping("valid/nats_per_code", patience=options.early_stopping.patience)
         callbacks.append(stopping)
-    sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
     samples = SampleCallback(
-        codec, run_dir / "samples", sampling=sampling, seed=cfg.seed, **options.samples
+        codec, run_dir / "samples", sampling=make_sampling(cfg), seed=cfg.seed, **options.samples
     )
     callbacks.append(samples)
     return callbacks
@@ -302,10 +324,9 @@ def score_demo(cfg: DictConfig, codec: EncodecCodec, run_dir: Path, clock: list[
     clock: at the start, and after encoding and training.
     """
     trained = load_checkpoint(best_checkpoint(run_dir))
-    sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
     seeds = [cfg.seed + i for i in range(DEMO_SAMPLES)]
     trained.model.to(codec.device)
-    samples = hear_samples(trained, codec, seeds, sampling, run_dir / "pieces")
+    samples = hear_samples(trained, codec, seeds, make_sampling(cfg), run_dir / "pieces")
     ceiling = hear_pieces(find_audio_files(cfg.data.path)[:CEILING_PIECES], codec)
     clock = [*clock, time.perf_counter()]
     seconds = dict(

@@ -26,10 +26,9 @@ from audiolm.benchmark.peers import PEERS, Batches, Clips, memmap_dataset
 from audiolm.benchmark.random_store import random_clips
 from audiolm.benchmark.report import Section
 from audiolm.benchmark.rounds import Candidate, interleave
-from audiolm.benchmark.trainee import trainee_of
+from audiolm.benchmark.trainee import full_batch, trainee_of
 from audiolm.codec import EncodecCodec
 from audiolm.tokens.store import TokenStore
-from audiolm.tokens.windows import WindowBatch
 from audiolm.training import LanguageModelTraining, TokenData, best_precision, make_optimizer
 
 UNIT = "windows/s"
@@ -182,9 +181,7 @@ def _training_step(
     )
     optimizer, _ = make_optimizer(module.model, 1000, **settings.optim)
     codes, lengths = next(_loader(settings, clips, context))
-    batch: WindowBatch = {"codes": codes, "lengths": lengths, "full": codes.numel()}
-
-    trainee = trainee_of(STEP, module, batch, optimizer)
+    trainee = trainee_of(STEP, module, full_batch(codes, lengths), optimizer)
     bf16 = limit == BF16
 
     def steps(count: int) -> None:

@@ -36,9 +36,8 @@ from audiolm.benchmark.sizes import (
     matrix_parameters,
 )
 from audiolm.benchmark.trainee import random_codes
-from audiolm.generation import generate
+from audiolm.generation import Sampling, generate, prepare
 from audiolm.generation.engines import Engine, choose_engine
-from audiolm.generation.streaming import prepare
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import make_pattern
 from audiolm.training import best_precision
@@ -266,7 +265,7 @@ class _Ours:
             frames,
             range(len(prompt)),
             prompt,
-            top_k=self.top_k,
+            sampling=Sampling(top_k=self.top_k),
             engine=self.engine,
         )
 

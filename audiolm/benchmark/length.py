@@ -37,7 +37,7 @@ from audiolm.benchmark.sizes import (
     products_gflop,
 )
 from audiolm.benchmark.trainee import UNIT, Trainee, our_trainee, random_codes
-from audiolm.generation.streaming import prepare, stream
+from audiolm.generation import Sampling, prepare, stream
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import make_pattern
 from audiolm.training import best_precision
@@ -194,7 +194,8 @@ def _stream_times(settings: LengthSettings, size: ModelSize, model: AudioLM) -> 
     pattern = make_pattern(PATTERN, size.num_codebooks)
     window = settings.window
     engine = prepare(model, pattern, None, window, 1, weights=settings.weights)
-    chunks = stream(model, pattern, None, window, [0], top_k=settings.top_k, engine=engine)
+    sampling = Sampling(top_k=settings.top_k)
+    chunks = stream(model, pattern, None, window, [0], sampling=sampling, engine=engine)
     done = 0
 
     def go_on(frames: int) -> None:

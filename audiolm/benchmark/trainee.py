@@ -70,8 +70,19 @@ def our_trainee(
     """This package's model on codes (B, K, T). model: its arguments beside those of the size."""
     module = our_module(size, model, optim)
     lengths = torch.full((len(codes),), size.frames)
-    batch: WindowBatch = {"codes": codes, "lengths": lengths, "full": codes.numel()}
+    batch = full_batch(codes, lengths)
     return trainee_of(name, module, batch, make_optimizer(module.model, 1000, **optim)[0])
+
+
+def full_batch(codes: Tensor, lengths: Tensor) -> WindowBatch:
+    """A batch of windows (B, K, T) from the middle of clips."""
+    return {
+        "codes": codes,
+        "lengths": lengths,
+        "ends": torch.zeros(len(codes), dtype=torch.bool),
+        "conditions": {},
+        "full": codes.numel(),
+    }
 
 
 def our_module(

@@ -5,11 +5,11 @@ Letters: B samples, K codebooks, T codec frames, N audio samples.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from audiolm.codec import EncodecCodec
 from audiolm.demo.grammar import GRAMMAR
 from audiolm.demo.scores import Scores, score_clips
 from audiolm.evaluation.detectors import longest_loop, longest_run, longest_silence
-from audiolm.generation import generate
+from audiolm.generation import Sampling, generate
 from audiolm.generation.checkpoint import TrainedModel
 from audiolm.spectrogram import draw_spectrogram
 
@@ -80,7 +80,7 @@ def hear_samples(
     trained: TrainedModel,
     codec: EncodecCodec,
     seeds: Sequence[int],
-    sampling: dict[str, Any],
+    sampling: Sampling,
     folder: Path,
 ) -> Heard:
     """Samples of a model, one a seed, of DURATION; written to `folder` as piece_000.wav and .png.
@@ -91,7 +91,12 @@ def hear_samples(
     """
     frames = math.ceil(DURATION * codec.frame_rate)
     codes = generate(
-        trained.model, trained.pattern, frames, trained.context_frames, seeds, **sampling
+        trained.model,
+        trained.pattern,
+        frames,
+        trained.context_frames,
+        seeds,
+        sampling=dataclasses.replace(sampling, end=False),  # all of one length
     )
     waveforms = codec.decode(codes, round(DURATION * codec.sample_rate)).cpu()
     for i, (seed, waveform) in enumerate(zip(seeds, waveforms, strict=True)):

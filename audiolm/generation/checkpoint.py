@@ -2,7 +2,8 @@
 
 A checkpoint is the file that training writes, read here without anything of the training: the
 model's weights under `model.` in "state_dict", and in "hyper_parameters" as plain data what they
-are weights of: the model's arguments, the pattern, the context and the codec's identity.
+are weights of: the model's arguments, the pattern, the context, the codec's identity and the words
+of the conditions.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 
 import torch
 
+from audiolm.model.conditioning import Conditioner
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, make_pattern, num_steps
+from audiolm.model.vocabulary import Vocabulary
 
 CHECKPOINT_FORMAT = 1
 
@@ -30,6 +33,7 @@ class TrainedModel:
         context_frames: frames of the windows it was trained on.
         codec: identity of the codec whose codes it models.
         step: optimiser steps it was trained for.
+        vocabulary: what it can be told; None for an unconditional model.
     """
 
     model: AudioLM
@@ -37,12 +41,19 @@ class TrainedModel:
     context_frames: int
     codec: dict[str, Any]
     step: int
+    vocabulary: Vocabulary | None = None
 
 
 def build_model(
-    model: dict[str, Any], pattern: str, codec: dict[str, Any], context_frames: int
+    model: dict[str, Any],
+    pattern: str,
+    codec: dict[str, Any],
+    context_frames: int,
+    vocabulary: Vocabulary | None = None,
 ) -> tuple[AudioLM, Pattern]:
     """An untrained model that fits the codec, and reads windows of `context_frames` frames.
+
+    With an end token it has room for the end of a clip that fills the window.
 
     Raises:
         ValueError: for settings that do not fit together.
@@ -53,10 +64,17 @@ def build_model(
     audiolm = AudioLM(
         num_codebooks=codec["num_codebooks"],
         codebook_size=codec["codebook_size"],
-        max_seq_len=num_steps(laid_out.positions(context_frames)),
+        max_seq_len=num_steps(laid_out.positions(context_frames + model.get("end_token", False))),
+        conditioner=None if vocabulary is None else _make_conditioner(vocabulary, **model),
         **model,
     )
     return audiolm, laid_out
+
+
+def _make_conditioner(
+    vocabulary: Vocabulary, embed_dim: int, num_heads: int, dropout: float = 0.0, **_: Any
+) -> Conditioner:
+    return vocabulary.make_conditioner(embed_dim, num_heads, dropout)
 
 
 def load_checkpoint(path: Path) -> TrainedModel:
@@ -77,8 +95,14 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
     check_format(checkpoint, path)
     try:
         settings, step = checkpoint["hyper_parameters"], checkpoint["global_step"]
+        words = settings.get("conditioning")
+        vocabulary = None if words is None else Vocabulary.from_settings(words)
         model, pattern = build_model(
-            settings["model"], settings["pattern"], settings["codec"], settings["context_frames"]
+            settings["model"],
+            settings["pattern"],
+            settings["codec"],
+            settings["context_frames"],
+            vocabulary,
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} lacks a setting or has a wrong one: {error}") from error
@@ -99,6 +123,7 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
         settings["context_frames"],
         settings["codec"],
         step,
+        vocabulary,
     )
 
 

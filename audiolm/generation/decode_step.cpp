@@ -5,8 +5,8 @@
 // A row's result is the same bits in every batch and with any number of threads: each of its sums
 // has an order of its own, written out below, so the compiler must not reorder (no -ffast-math).
 //
-// Letters: B batch rows, K codebooks, V codes in a codebook, D model width, H heads, E head width,
-// F feed-forward width.
+// Letters: B batch rows, K codebooks, V predicted ids of a codebook, D model width, H heads,
+// E head width, F feed-forward width, L length of a text.
 
 #include <cfloat>
 #include <cmath>
@@ -41,10 +41,14 @@ struct Layer {
     const float *attention_norm, *feedforward_norm;  // (D,)
     Matrix qkv, out, gate, value, feedforward_out;
     float *keys, *values;  // (B, H, capacity, E)
+    // Attention to a text, or null: norm (D,), matrices, and the text's keys and values (B, H, L, E).
+    const float *cross_norm;
+    Matrix cross_query, cross_out;
+    const float *text_keys, *text_values;
 };
 
 struct Model {
-    int64_t kind, codebooks, codes, width, layers, heads, feedforward, capacity;
+    int64_t kind, codebooks, codes, width, layers, heads, feedforward, capacity, text_len;
     float epsilon;
     const float *embedding;  // (K * (V + 1), D)
     const Layer *layer;
@@ -260,20 +264,9 @@ void turn(const float *x, const float *cosines, const float *sines, int64_t size
     }
 }
 
-// One head of one row: its key and value go into the cache at `slot`, then its query looks at the
-// first `used` steps there. `scores` has room for them.
-void attend(const float *qkv, const float *cosines, const float *sines, int64_t size, float *keys,
-            float *values, int64_t slot, int64_t used, float *query, float *scores, float *out) {
-    const float *const k = qkv + size, *const v = qkv + 2 * size;
-    if (cosines) {
-        turn(qkv, cosines, sines, size, query);
-        turn(k, cosines, sines, size, keys + slot * size);
-    } else {
-        std::memcpy(query, qkv, size * sizeof(float));
-        std::memcpy(keys + slot * size, k, size * sizeof(float));
-    }
-    std::memcpy(values + slot * size, v, size * sizeof(float));
-
+// One head of one row: its query looks at `used` steps. `scores` has room for them.
+void look(const float *query, const float *keys, const float *values, int64_t size, int64_t used,
+          float *scores, float *out) {
     const float scale = 1.0f / std::sqrt(float(size));
     float largest = -FLT_MAX;
     for (int64_t l = 0; l < used; l++) {
@@ -311,6 +304,21 @@ void attend(const float *qkv, const float *cosines, const float *sines, int64_t 
     }
 }
 
+// The same in self-attention: first the step's own key and value go into the cache at `slot`.
+void attend(const float *qkv, const float *cosines, const float *sines, int64_t size, float *keys,
+            float *values, int64_t slot, int64_t used, float *query, float *scores, float *out) {
+    const float *const k = qkv + size, *const v = qkv + 2 * size;
+    if (cosines) {
+        turn(qkv, cosines, sines, size, query);
+        turn(k, cosines, sines, size, keys + slot * size);
+    } else {
+        std::memcpy(query, qkv, size * sizeof(float));
+        std::memcpy(keys + slot * size, k, size * sizeof(float));
+    }
+    std::memcpy(values + slot * size, v, size * sizeof(float));
+    look(query, keys, values, size, used, scores, out);
+}
+
 // silu(gate) * value
 void gate(const float *gates, const float *values, int64_t count, float *out) {
     for (int64_t i = 0; i < count; i += LANES) {
@@ -326,7 +334,9 @@ void gate(const float *gates, const float *values, int64_t count, float *out) {
 struct Step {
     int64_t rows;
     const int64_t *codes;            // (B, K)
-    const float *position;           // (D,) to add, or null
+    const float *position;           // (D,) to add to all rows, or null
+    const float *added;              // (B, D) to add, or null
+    const int64_t *text_used;        // (B,) characters of each row's text
     const float *cosines, *sines;    // (E,) to turn by, or null
     int64_t slot, used;              // where the step goes in the cache; steps in it then
     float *scratch;                  // scratch_size() numbers, zeros before the first step
@@ -340,7 +350,8 @@ struct Sizes {
     Sizes(const Model &m, int64_t rows)
         : shared(rows * (2 * filled_up(m.width) + 3 * filled_up(m.feedforward) +
                          filled_up(3 * m.width))),
-          own(rows * filled_up(m.width) + filled_up(m.width / m.heads) + filled_up(m.capacity)) {}
+          own(rows * filled_up(m.width) + filled_up(m.width / m.heads) +
+              filled_up(m.capacity > m.text_len ? m.capacity : m.text_len)) {}
 };
 
 template <typename Kind>
@@ -366,7 +377,8 @@ void work(const Model &m, const Step &s, int64_t thread, int64_t threads) {
             float total = 0;
             for (int64_t k = 0; k < m.codebooks; k++)
                 total += m.embedding[(k * (m.codes + 1) + s.codes[b * m.codebooks + k]) * D + i];
-            x[b * DD + i] = s.position ? total + s.position[i] : total;
+            if (s.position) total += s.position[i];
+            x[b * DD + i] = s.added ? total + s.added[b * D + i] : total;
         }
 #pragma omp barrier
     for (int64_t l = 0; l < m.layers; l++) {
@@ -383,6 +395,20 @@ void work(const Model &m, const Step &s, int64_t thread, int64_t threads) {
 #pragma omp barrier
         product<Kind, true>(layer.out, D, mixed, DD, x, DD, B, of_width);
 #pragma omp barrier
+        if (layer.cross_norm) {
+            normalise(x, layer.cross_norm, m.epsilon, D, DD, B, normal);
+            product<Kind, false>(layer.cross_query, D, normal, DD, qkv, 3 * D, B, of_width);
+#pragma omp barrier
+            for (int64_t i = B * H * thread / threads; i < B * H * (thread + 1) / threads; i++) {
+                const int64_t b = i / H, h = i % H;
+                look(qkv + b * 3 * D + h * E, layer.text_keys + i * m.text_len * E,
+                     layer.text_values + i * m.text_len * E, E, s.text_used[b], scores,
+                     mixed + b * DD + h * E);
+            }
+#pragma omp barrier
+            product<Kind, true>(layer.cross_out, D, mixed, DD, x, DD, B, of_width);
+#pragma omp barrier
+        }
         normalise(x, layer.feedforward_norm, m.epsilon, D, DD, B, normal);
         product<Kind, false>(layer.gate, D, normal, DD, gates, F, B, of_inner);
         product<Kind, false>(layer.value, D, normal, DD, values, F, B, of_inner);
@@ -409,9 +435,11 @@ int64_t scratch_size(const Model *m, int64_t rows, int64_t threads) {
 }
 
 void decode_step(const Model *m, int64_t rows, const int64_t *codes, const float *position,
-                const float *cosines, const float *sines, int64_t slot, int64_t used,
-                float *scratch, float *logits, [[maybe_unused]] int64_t threads) {
-    const Step step = {rows, codes, position, cosines, sines, slot, used, scratch, logits};
+                const float *added, const int64_t *text_used, const float *cosines,
+                const float *sines, int64_t slot, int64_t used, float *scratch, float *logits,
+                [[maybe_unused]] int64_t threads) {
+    const Step step = {rows,    codes, position, added, text_used, cosines,
+                       sines,   slot,  used,     scratch, logits};
 #ifdef _OPENMP
 #pragma omp parallel num_threads(int(threads))
     {

@@ -10,8 +10,9 @@ from __future__ import annotations
 from audiolm.generation.build import load_library
 from audiolm.generation.compiled import CompiledStep
 from audiolm.generation.native import NativeStep, PackedWeights, check_native
-from audiolm.generation.readers import EagerStep, Reader
+from audiolm.generation.readers import EagerStep, Reader, Step
 from audiolm.generation.weights import round_weights
+from audiolm.model.conditioning import Conditions
 from audiolm.model.language_model import AudioLM
 
 ENGINES = ("auto", "eager", "native", "compiled")
@@ -75,11 +76,14 @@ class Engine:
         self.model = round_weights(model, weights)
         self._packed = PackedWeights(self.model, weights) if self.name == "native" else None
 
-    def reader(self, batch: int, max_steps: int, ring: bool) -> Reader:
+    def reader(
+        self, batch: int, max_steps: int, ring: bool, conditions: Conditions | None = None
+    ) -> Reader:
         """A reader of `batch` samples that has read nothing.
 
         Args:
             max_steps, ring: see `AudioLM.make_caches`.
+            conditions: of the samples, from this engine's model; None where it has none.
 
         Raises:
             ValueError: for more steps than the model was built for.
@@ -92,7 +96,9 @@ class Engine:
             )
         if self._packed is not None:
             caches = model.make_caches(batch, max_steps, ring)
-            return Reader(model, NativeStep(model, self._packed, caches))
-        if self.name == "compiled":
-            return Reader(model, CompiledStep(model, batch, max_steps, ring))
-        return Reader(model, EagerStep(model, batch, max_steps, ring))
+            step: Step = NativeStep(model, self._packed, caches, conditions)
+        elif self.name == "compiled":
+            step = CompiledStep(model, batch, max_steps, ring, conditions)
+        else:
+            step = EagerStep(model, batch, max_steps, ring, conditions)
+        return Reader(model, step, conditions)

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from audiolm.model.patterns import Pattern, StridedPattern, num_steps, occupied_cells
+from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
 
 class Layout(Protocol):
@@ -29,7 +29,10 @@ class Layout(Protocol):
         """Steps in turn, from the first to draw in to the last, if there is one."""
 
     def to_draw(self, step: int) -> Tensor | None:
-        """(K,) boolean: the codebooks of which the step holds a code to draw; None for none."""
+        """(K,) int64: the frame of which the step holds a code to draw, a codebook; -1 for none.
+
+        None where there is none at all.
+        """
 
     def steps_of(self, frame: int) -> Tensor | None:
         """(K,) int64: the steps in which the codes of a frame stand; None past the last frame."""
@@ -42,28 +45,31 @@ class WindowLayout:
         pattern: lays them out.
         prompt_frames: P.
         num_frames: T > P.
+        room: frames more that are laid out and not drawn.
         device: of the results.
     """
 
     def __init__(
-        self, pattern: Pattern, prompt_frames: int, num_frames: int, device: torch.device
+        self, pattern: Pattern, prompt_frames: int, num_frames: int, room: int, device: torch.device
     ) -> None:
-        self._positions = pattern.positions(num_frames)
-        cells = occupied_cells(self._positions)
-        cells.scatter_(1, self._positions[:, :prompt_frames], False)
-        self._drawn = cells.any(dim=0).tolist()
-        self._cells = cells.to(device)
+        self._positions = pattern.positions(num_frames + room)
+        self._num_frames = num_frames
         self.span = num_steps(self._positions)
+        frames = torch.full((pattern.num_codebooks, self.span), -1)
+        drawn = torch.arange(prompt_frames, num_frames).expand(pattern.num_codebooks, -1)
+        frames.scatter_(1, self._positions[:, prompt_frames:num_frames], drawn)
+        self._drawn = (frames >= 0).any(dim=0).tolist()
+        self._frames = frames.to(device)
         self.first_step = self._drawn.index(True)
 
     def steps(self) -> Iterable[int]:
         return range(self.first_step, self.span)
 
     def to_draw(self, step: int) -> Tensor | None:
-        return self._cells[:, step] if self._drawn[step] else None
+        return self._frames[:, step] if self._drawn[step] else None
 
     def steps_of(self, frame: int) -> Tensor | None:
-        return self._positions[:, frame] if frame < self._positions.shape[1] else None
+        return self._positions[:, frame] if frame < self._num_frames else None
 
 
 class EndlessLayout:
@@ -80,7 +86,7 @@ class EndlessLayout:
         self._device = device
         self.span = pattern.offsets[-1] + 1
         self.first_step = pattern.stride * prompt_frames
-        # From here on no step holds a code of the prompt, and steps repeat.
+        # From here on no step holds a code of the prompt, and steps repeat but for their frames.
         self._steady = self.first_step + pattern.offsets[-1]
         self._column = functools.cache(self._made_column)
 
@@ -88,8 +94,9 @@ class EndlessLayout:
         return itertools.count(self.first_step)
 
     def to_draw(self, step: int) -> Tensor | None:
-        past = max(step - self._steady, 0)
-        return self._column(step - past + past % self._stride)
+        turns = max(step - self._steady, 0) // self._stride
+        column = self._column(step - turns * self._stride)
+        return None if column is None else torch.where(column < 0, column, column + turns)
 
     def steps_of(self, frame: int) -> Tensor:
         return self._stride * frame + self._offsets
@@ -97,4 +104,5 @@ class EndlessLayout:
     def _made_column(self, step: int) -> Tensor | None:
         since = step - self._offsets
         drawn = (since % self._stride == 0) & (since >= self.first_step)
-        return drawn.to(self._device) if drawn.any() else None
+        frames = torch.where(drawn, since // self._stride, -1)
+        return frames.to(self._device) if drawn.any() else None

@@ -1,6 +1,7 @@
 """The decode step in C++, for CPUs: `decode_step.cpp` with a model's weights.
 
-Letters: B batch rows, K codebooks, V codes in a codebook, D model width, H heads, E head width.
+Letters: B batch rows, K codebooks, V' predicted ids of a codebook, D model width, H heads, E head
+width, L length of a text.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 from audiolm.generation.build import load_library
 from audiolm.generation.weights import WEIGHTS, quantise_rows
 from audiolm.model.cache import KeyValueCache
+from audiolm.model.conditioning import Conditions
 from audiolm.model.language_model import AudioLM
 
 
@@ -33,6 +35,11 @@ class _Layer(Structure):
         ("feedforward_out", _Matrix),
         ("keys", c_void_p),
         ("values", c_void_p),
+        ("cross_norm", c_void_p),
+        ("cross_query", _Matrix),
+        ("cross_out", _Matrix),
+        ("text_keys", c_void_p),
+        ("text_values", c_void_p),
     )
 
 
@@ -46,6 +53,7 @@ class _Model(Structure):
         ("heads", c_int64),
         ("feedforward", c_int64),
         ("capacity", c_int64),
+        ("text_len", c_int64),
         ("epsilon", c_float),
         ("embedding", c_void_p),
         ("layer", POINTER(_Layer)),
@@ -64,9 +72,16 @@ class NativeStep:
         model: that of `packed`.
         packed: its weights.
         caches: one a block, of B rows; filled as far as their `length` says.
+        conditions: of the B rows; None where the model has none.
     """
 
-    def __init__(self, model: AudioLM, packed: PackedWeights, caches: list[KeyValueCache]) -> None:
+    def __init__(
+        self,
+        model: AudioLM,
+        packed: PackedWeights,
+        caches: list[KeyValueCache],
+        conditions: Conditions | None,
+    ) -> None:
         self.functions = load_library()
         self.functions.scratch_size.restype = c_int64
         self.packed = packed
@@ -76,15 +91,26 @@ class NativeStep:
         self.layers = (_Layer * len(caches))(*self.packed.layers)
         for layer, cache in zip(self.layers, caches, strict=True):
             layer.keys, layer.values = cache.keys.data_ptr(), cache.values.data_ptr()
+        self.added = self.text_used = None
+        self.text: list[Tensor] = []  # what the structures point at
+        if conditions is not None and conditions.added is not None:
+            self.added = conditions.added.contiguous()
+        if conditions is not None and conditions.hidden is not None:
+            self.text_used = (~conditions.hidden).sum(dim=-1).flatten()
+            for layer, pair in zip(self.layers, conditions.memory, strict=True):
+                keys, values = (tensor.contiguous() for tensor in pair)
+                self.text += [keys, values]
+                layer.text_keys, layer.text_values = keys.data_ptr(), values.data_ptr()
         self.model = _Model(
             kind=WEIGHTS.index(packed.weights),
             codebooks=model.num_codebooks,
-            codes=model.codebook_size,
+            codes=model.num_outputs,
             width=model.embedding.embedding_dim,
             layers=len(self.layers),
             heads=trunk.num_heads,
             feedforward=trunk.blocks[0].feedforward.out_proj.in_features,
             capacity=capacity,
+            text_len=self.text[0].shape[2] if self.text else 0,
             epsilon=trunk.last_norm.eps,
             embedding=self.packed.embedding,
             layer=self.layers,
@@ -96,18 +122,18 @@ class NativeStep:
             ctypes.byref(self.model), c_int64(rows), c_int64(self.threads)
         )
         self.scratch = torch.zeros(size)
-        self.logits_shape = (rows, model.num_codebooks, model.codebook_size)
+        self.logits_shape = (rows, model.num_codebooks, model.num_outputs)
         # Where a step stands is either added to its input or turns its queries and keys.
-        self.added = trunk.positions
+        self.positions = trunk.positions
         self.rotary = trunk.blocks[0].attention.rotary
         self.origin = torch.zeros(1, 1, model.embedding.embedding_dim)
 
     def __call__(self, codes: Tensor) -> Tensor:
-        """Logits (B, K, V) after codes (B, K), the next step of the caches."""
+        """Logits (B, K, V') after codes (B, K), the next step of the caches."""
         past, capacity = self.caches[0].length, self.caches[0].max_steps
         assert codes.shape == self.logits_shape[:2] and (past < capacity or self.caches[0].ring)
         codes = codes.contiguous()
-        position = None if self.added is None else self.added(self.origin, past)
+        position = None if self.positions is None else self.positions(self.origin, past)
         angles = (None, None) if self.rotary is None else self.rotary.angles(past, 1)
         logits = torch.empty(self.logits_shape)
         self.functions.decode_step(
@@ -115,6 +141,8 @@ class NativeStep:
             c_int64(len(codes)),
             _pointer(codes),
             _pointer(position),
+            _pointer(self.added),
+            _pointer(self.text_used),
             _pointer(angles[0]),
             _pointer(angles[1]),
             c_int64(past % capacity),
@@ -163,17 +191,20 @@ class PackedWeights:
         self.layers = []
         for block in trunk.blocks:
             gate, value = block.feedforward.in_proj.weight.chunk(2)
-            self.layers.append(
-                _Layer(
-                    self._copy(block.attention_norm.weight),
-                    self._copy(block.feedforward_norm.weight),
-                    self._matrix(block.attention.qkv_proj.weight),
-                    self._matrix(block.attention.o_proj.weight),
-                    self._matrix(gate),
-                    self._matrix(value),
-                    self._matrix(block.feedforward.out_proj.weight),
-                )
+            layer = _Layer(
+                self._copy(block.attention_norm.weight),
+                self._copy(block.feedforward_norm.weight),
+                self._matrix(block.attention.qkv_proj.weight),
+                self._matrix(block.attention.o_proj.weight),
+                self._matrix(gate),
+                self._matrix(value),
+                self._matrix(block.feedforward.out_proj.weight),
             )
+            if block.cross_norm is not None and block.cross_attention is not None:
+                layer.cross_norm = self._copy(block.cross_norm.weight)
+                layer.cross_query = self._matrix(block.cross_attention.q_proj.weight)
+                layer.cross_out = self._matrix(block.cross_attention.o_proj.weight)
+            self.layers.append(layer)
 
     def _copy(self, weight: Tensor) -> int:
         return self._keep(weight.detach().clone(memory_format=torch.contiguous_format))

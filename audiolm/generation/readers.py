@@ -3,7 +3,7 @@
 A sample's logits are the same bits in every batch: passes over many steps (a prompt) go sample by
 sample in every engine, and each engine has its own way for single steps.
 
-Letters: B samples, K codebooks, V codes in a codebook.
+Letters: B samples, K codebooks, V' predicted ids (see `language_model`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from audiolm.model.cache import KeyValueCache
+from audiolm.model.conditioning import Conditions, joined
 from audiolm.model.language_model import AudioLM
 
 # The eager engine computes samples in blocks of exactly this many, short ones filled up: a matrix
@@ -29,7 +30,7 @@ class Step(Protocol):
     """One a block, of B rows or more; the step goes on from them, and appends to them."""
 
     def __call__(self, codes: Tensor) -> Tensor:
-        """Logits (B, K, V) after codes (B, K)."""
+        """Logits (B, K, V') after codes (B, K)."""
 
 
 class Reader:
@@ -38,14 +39,16 @@ class Reader:
     Args:
         model: in eval mode.
         step: the engine, with empty caches.
+        conditions: of the B samples; None where the model has none.
     """
 
-    def __init__(self, model: AudioLM, step: Step) -> None:
+    def __init__(self, model: AudioLM, step: Step, conditions: Conditions | None) -> None:
         self.model = model
         self.step = step
+        self.conditions = conditions
 
     def read(self, new: Tensor) -> Tensor:
-        """Logits (B, K, V) after `new` (B, K, n), which goes on from what was read before."""
+        """Logits (B, K, V') after `new` (B, K, n), which goes on from what was read before."""
         cache = self.step.caches[0]
         at_once = min(new.shape[2], cache.max_steps - cache.length)
         if at_once > 1:
@@ -58,24 +61,31 @@ class Reader:
     def _read_many(self, new: Tensor) -> Tensor:
         caches = self.step.caches
         past, count = caches[0].length, new.shape[2]
-        logits = [self._pass(new[:1], 0)]
-        for b in range(1, len(new)):
-            if past == 0 and torch.equal(new[b], new[0]):
-                # One prompt for all samples, the usual case, is read once.
-                for cache in caches:
-                    cache.keys[b, :, :count] = cache.keys[0, :, :count]
-                    cache.values[b, :, :count] = cache.values[0, :, :count]
-                logits.append(logits[0])
-            else:
+        logits: list[Tensor] = []
+        for b in range(len(new)):
+            # One prompt for all samples, told the same: the usual case is read once.
+            twins = (a for a in range(b) if self._reads_same(new, a, b)) if past == 0 else iter(())
+            twin = next(twins, None)
+            if twin is None:
                 logits.append(self._pass(new[b : b + 1], b))
+                continue
+            for cache in caches:
+                cache.keys[b, :, :count] = cache.keys[twin, :, :count]
+                cache.values[b, :, :count] = cache.values[twin, :, :count]
+            logits.append(logits[twin])
         for cache in caches:
             cache.length += count
         return torch.cat(logits)
 
+    def _reads_same(self, new: Tensor, one: int, two: int) -> bool:
+        told = self.conditions is None or self.conditions.are_equal(one, two)
+        return told and torch.equal(new[one], new[two])
+
     def _pass(self, new: Tensor, row: int) -> Tensor:
-        """Logits (1, K, V) after `new` (1, K, n), which one sample's caches are given."""
+        """Logits (1, K, V') after `new` (1, K, n), which one sample's caches are given."""
         rows = [cache.rows(row, row + 1) for cache in self.step.caches]
-        return self.model.extend(new, rows)[:, :, -1]
+        conditions = None if self.conditions is None else self.conditions.rows(row, row + 1)
+        return self.model.extend(new, rows, conditions)[:, :, -1]
 
 
 class EagerStep:
@@ -84,21 +94,33 @@ class EagerStep:
     Args:
         model: in eval mode.
         batch, max_steps, ring: of the caches; see `AudioLM.make_caches`.
+        conditions: of the samples; None where the model has none.
     """
 
-    def __init__(self, model: AudioLM, batch: int, max_steps: int, ring: bool) -> None:
+    def __init__(
+        self,
+        model: AudioLM,
+        batch: int,
+        max_steps: int,
+        ring: bool,
+        conditions: Conditions | None,
+    ) -> None:
         self.model = model
         self.fill = -batch % ROWS
         self.caches = model.make_caches(batch + self.fill, max_steps, ring)
+        self.conditions = conditions
+        if conditions is not None:
+            self.conditions = joined([conditions, *[conditions.rows(0, 1)] * self.fill])
 
     def __call__(self, codes: Tensor) -> Tensor:
-        """Logits (B, K, V) after codes (B, K)."""
+        """Logits (B, K, V') after codes (B, K)."""
         filled = torch.cat([codes, codes[:1].expand(self.fill, -1)])
         logits = []
         for first in range(0, len(filled), ROWS):
             rows = [cache.rows(first, first + ROWS) for cache in self.caches]
             block = filled[first : first + ROWS, :, None]
-            logits.append(self.model.extend(block, rows)[:, :, -1])
+            told = self.conditions and self.conditions.rows(first, first + ROWS)
+            logits.append(self.model.extend(block, rows, told)[:, :, -1])
         for cache in self.caches:
             cache.length += 1
         return torch.cat(logits)[: len(codes)]

@@ -12,25 +12,34 @@ work a frame, in one of two ways:
 A ring takes rotary positions, which know distances only, and a pattern whose steps repeat. It costs
 less, and held-out recordings are no less probable with it, though no such thing was in training.
 
+A model with an end token ends each sample where a recording would end: when codebook 0 draws the
+end, the other codebooks are drawn up to that frame, and nothing behind it. The samples of a batch
+end where each wants to; the last one ends the drawing.
+
+Guidance compares what the model expects of a recording of which it is told something with what it
+expects untold: both are read side by side, as 2 B rows of one pass.
+
 Letters: B samples, K codebooks, P prompt frames, T codec frames, S sequence steps,
-V codes in a codebook.
+V codes in a codebook, V' predicted ids (see `language_model`), L length of a text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from audiolm.generation.engines import Engine
 from audiolm.generation.layouts import EndlessLayout, Layout, WindowLayout
 from audiolm.generation.readers import Reader
-from audiolm.generation.sampling import check_sampling, draw_noise, sample_codes
+from audiolm.generation.sampling import PLAIN, Sampling, draw_noise, guide, sample_codes
+from audiolm.model.conditioning import Conditions, joined, not_told
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
@@ -39,6 +48,10 @@ WINDOWS = ("auto", "ring", "reread")
 RING_SHARE = 3 / 4
 """Of a window's steps, those that a ring holds: as many as a step sees when re-reading, on average.
 A whole window was worse on recordings longer than it: few steps of training had so long a past."""
+
+
+_NEVER = 2**62
+"""The frame at which a sample ends that has not ended."""
 
 
 def generate(
@@ -50,9 +63,15 @@ def generate(
     prompt: Tensor | None = None,
     **settings: object,
 ) -> Tensor:
-    """The codes (B, K, T) of `num_frames` = T frames: `stream`, collected."""
+    """The codes (B, K, T) that `stream` yields; T is `num_frames`, or less where all ended."""
     chunks = stream(model, pattern, num_frames, context_frames, seeds, prompt, **settings)  # type: ignore[arg-type]
     return torch.cat(list(chunks), dim=2)
+
+
+def cut_at_end(codes: Tensor, codebook_size: int) -> list[Tensor]:
+    """Codes (B, K, T) of samples, each without the frames behind its end: B times (K, T_b)."""
+    is_code = codes[:, 0] < codebook_size
+    return [row[:, :length] for row, length in zip(codes, is_code.sum(dim=1).tolist(), strict=True)]
 
 
 def stream(
@@ -63,26 +82,29 @@ def stream(
     seeds: Sequence[int],
     prompt: Tensor | None = None,
     *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    greedy: bool = False,
+    sampling: Sampling = PLAIN,
+    conditions: Mapping[str, Tensor] | None = None,
     engine: str | Engine = "auto",
     weights: str = "float32",
     window: str = "auto",
 ) -> Iterator[Tensor]:
-    """Yield chunks (B, K, t) of frames as they are finished, `num_frames` in all.
+    """Yield chunks (B, K, t) of frames as they are finished, at most `num_frames` in all.
+
+    A sample that has ended holds id V in all codebooks of the frames behind (see `cut_at_end`).
 
     Args:
         model: in eval mode, on its device.
         pattern: the one the model was trained with.
-        num_frames: T, prompt included; None goes on until the caller stops asking.
+        num_frames: T, prompt included; None goes on until all have ended, or the caller stops
+            asking.
         context_frames: frames of the windows the model was trained on.
         seeds: one a sample; B = len(seeds). A sample depends on its own seed alone, for the same
             engine and weights: another engine adds in another order, and the two may part ways.
         prompt: codes (K, P) for all samples or (B, K, P), P <= `context_frames`; they come first,
             unchanged.
-        temperature, top_k, top_p, greedy: see `sampling.sample_codes`.
+        sampling: how codes are drawn from what the model expects.
+        conditions: what is told of each sample, B rows, as in `model.conditioning`; None tells
+            nothing.
         engine: see `engines`; "auto" takes the fastest there is. One from `prepare` has its weights
             already.
         weights: "float32", "bfloat16" or "int8"; see `weights.round_weights`.
@@ -92,22 +114,29 @@ def stream(
     Raises:
         ValueError: for no frames, a pattern of another number of codebooks than the model's, a
             prompt longer than the context or than `num_frames`, of another number of codebooks or
-            with ids that are no codes, for sampling settings out of range, for an engine, weights
-            or a window that are unknown or cannot be had, and for a model in training mode.
+            with ids that are no codes, for conditions or guidance of an unconditional model, for
+            an engine, weights or a window that are unknown or cannot be had, and for a model in
+            training mode.
         FloatingPointError: for logits that are not finite, naming the frame.
     """
-    check_sampling(temperature, top_k, top_p)
+    sampling.check(model.num_codebooks)
     _check_frames(model, pattern, num_frames, context_frames)
     known = _prompt_rows(prompt, len(seeds), model, num_frames, context_frames)
+    told = _told(model, conditions, len(seeds), sampling)
     if not isinstance(engine, Engine):
         engine = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
+    guided = told is not None and sampling.guidance != 1
+    given = None if told is None else _read_conditions(engine.model, told, guided)
     drawing = _Drawing(
         model,
         pattern,
         [torch.Generator().manual_seed(seed) for seed in seeds],
-        partial(sample_codes, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy),
-        partial(engine.reader, len(seeds)),
+        sampling,
+        guided,
+        partial(engine.reader, len(seeds) * (1 + guided), conditions=given),
+        known.new_full((len(seeds), sampling.repetition_window or 0), -1),
     )
+    drawing.remember(known[:, 0])
     # Checked above, at the call; drawn as the frames are asked for.
     if choose_window(window, model, pattern, num_frames, context_frames) == "ring":
         return drawing.without_end(known, num_frames, context_frames)
@@ -121,6 +150,7 @@ def prepare(
     context_frames: int,
     batch: int,
     *,
+    sampling: Sampling = PLAIN,
     engine: str = "auto",
     weights: str = "float32",
     window: str = "auto",
@@ -139,10 +169,15 @@ def prepare(
         max_steps = _ring_steps(pattern, context_frames)
     else:
         frames = context_frames if num_frames is None else min(num_frames, context_frames)
-        max_steps = _window_steps(pattern, context_frames if pattern.fixed_length else frames)
+        if pattern.fixed_length:
+            frames = context_frames + model.end_token
+        max_steps = num_steps(pattern.positions(frames))
+    told = _told(model, None, batch, sampling)
+    guided = told is not None and sampling.guidance != 1
     with torch.inference_mode():
-        reader = ready.reader(batch, max_steps, ring)
-        start = torch.full((batch, model.num_codebooks), model.special)
+        given = None if told is None else _read_conditions(ready.model, told, guided)
+        reader = ready.reader(batch * (1 + guided), max_steps, ring, given)
+        start = torch.full((batch * (1 + guided), model.num_codebooks), model.special)
         for _ in range(3):  # a CUDA graph is recorded after two calls
             reader.step(start.to(model.heads.weight.device))
             for cache in reader.step.caches:
@@ -171,12 +206,8 @@ def choose_window(
     return window
 
 
-def _window_steps(pattern: Pattern, context_frames: int) -> int:
-    return num_steps(pattern.positions(context_frames))
-
-
 def _ring_steps(pattern: Pattern, context_frames: int) -> int:
-    return max(1, int(RING_SHARE * _window_steps(pattern, context_frames)))
+    return max(1, int(RING_SHARE * num_steps(pattern.positions(context_frames))))
 
 
 def _steps_to_draw(pattern: Pattern, num_frames: int | None) -> int | None:
@@ -196,6 +227,48 @@ def _check_frames(
         )
 
 
+def _told(
+    model: AudioLM, conditions: Mapping[str, Tensor] | None, batch: int, sampling: Sampling
+) -> Mapping[str, Tensor] | None:
+    """The conditions of B samples, checked; None for an unconditional model."""
+    if model.conditioner is None:
+        if conditions is not None or sampling.guidance != 1:
+            what = "guidance" if conditions is None else "conditions"
+            raise ValueError(
+                f"{what} are for a model that was trained with conditions, and this one was not; "
+                f"leave them away, or train with conditioning=label or conditioning=text"
+            )
+        return None
+    if conditions is None:
+        return model.conditioner.nothing(batch)
+    for name, values in conditions.items():
+        if len(values) != batch:
+            raise ValueError(f"conditions of {len(values)} samples ({name}), {batch} are drawn")
+    return conditions
+
+
+def _read_conditions(model: AudioLM, told: Mapping[str, Tensor], guided: bool) -> Conditions:
+    """What the decoder is given of B samples, and with guidance of B more that are told nothing.
+
+    Sample by sample, with texts padded to the longest that the model knows: so a sample's
+    conditions, and with them its logits, are the same bits in every batch.
+    """
+    assert model.conditioner is not None
+    if model.conditioner.text is not None:
+        text = told["text"]
+        room = model.conditioner.text.max_len - text.shape[1]
+        told = {**told, "text": F.pad(text, (0, room))}
+    batches = [told, not_told(told)] if guided else [told]
+    with torch.inference_mode():
+        return joined(
+            [
+                model.condition({name: values[b : b + 1] for name, values in batch.items()})
+                for batch in batches
+                for b in range(len(next(iter(batch.values()))))
+            ]
+        )
+
+
 @dataclass
 class _Drawing:
     """What stays the same while a recording is drawn."""
@@ -203,8 +276,38 @@ class _Drawing:
     model: AudioLM
     pattern: Pattern
     generators: list[torch.Generator]
-    sample: Callable[[Tensor, Tensor], Tensor]  # logits and noise (B, K, V) to codes (B, K)
+    sampling: Sampling
+    guided: bool  # then the reader reads 2 B rows, the second B of them told nothing
     make_reader: Callable[[int, bool], Reader]
+    history: Tensor  # (B, repetition window) the codes of codebook 0 drawn last, in a ring; or -1
+    remembered: int = field(default=0, init=False)
+
+    def remember(self, codes: Tensor) -> None:
+        """Codes (B, n) of codebook 0 were drawn."""
+        window = self.history.shape[1]
+        for row in codes[:, max(0, codes.shape[1] - window) :].unbind(dim=1) if window else ():
+            self.history[:, self.remembered % window] = row
+            self.remembered += 1
+
+    def draw(self, reader: Reader, unread: Tensor, frame: int, start_of_all: bool) -> Tensor:
+        """(B, K) ids after reading `unread` (B, K, n); `frame` of the recording, for messages."""
+        logits = reader.read(unread.repeat(2, 1, 1) if self.guided else unread)
+        if not math.isfinite(float(logits.sum())):
+            raise FloatingPointError(
+                f"the model's logits are not finite at frame {frame}; its weights are damaged: "
+                f"take an earlier checkpoint"
+            )
+        if self.guided:
+            conditional, unconditional = logits.chunk(2)
+            logits = guide(conditional, unconditional, self.sampling.guidance)
+        if self.model.end_token:
+            logits = self.model.without_impossible_ends(logits)
+            if start_of_all or not self.sampling.end:
+                logits[:, 0, self.model.codebook_size] = -math.inf
+        looks_back = self.history.shape[1] > 0
+        _, codebooks, outputs = logits.shape
+        noise = draw_noise(self.generators, codebooks, outputs, again=looks_back)
+        return sample_codes(logits, noise, self.sampling, self.history if looks_back else None)
 
     def without_end(
         self, known: Tensor, num_frames: int | None, context_frames: int
@@ -219,7 +322,9 @@ class _Drawing:
             reader = self.make_reader(_ring_steps(self.pattern, context_frames), True)
             wanted = None if num_frames is None else num_frames - prompt_frames
             given = _laid_out(known, self.pattern.positions(max(prompt_frames, 1)), self.model)
-            yield from islice(self.frames(layout, reader, given, prompt_frames, 0), wanted)
+            ended = known.new_full((len(known),), _NEVER)
+            frames = self.frames(layout, reader, given, ended, prompt_frames, 0)
+            yield from islice(frames, wanted)
 
     def window_by_window(
         self, known: Tensor, num_frames: int | None, context_frames: int
@@ -228,40 +333,53 @@ class _Drawing:
         if known.shape[2]:
             yield known
         start = 0  # the frame of the recording at which the window starts
+        ended = known.new_full((len(known),), _NEVER)
         while num_frames is None or start + known.shape[2] < num_frames:
             if known.shape[2] == context_frames:
                 kept = context_frames // 2
                 start += context_frames - kept
+                ended = torch.where(ended < _NEVER, ended - (context_frames - kept), ended)
                 known = known[:, :, context_frames - kept :]
             end = context_frames if num_frames is None else num_frames - start
             wanted = min(context_frames, end)
-            # A pattern of fixed length is laid out for more frames than may be wanted.
-            laid_out = context_frames if self.pattern.fixed_length else wanted
             prompt_frames = known.shape[2]
-            layout = WindowLayout(self.pattern, prompt_frames, laid_out, known.device)
+            # A pattern of fixed length is laid out as in training, for more than may be wanted.
+            fixed = self.pattern.fixed_length
+            drawn, room = (context_frames, self.model.end_token) if fixed else (wanted, 0)
+            layout = WindowLayout(self.pattern, prompt_frames, drawn, room, known.device)
             reader = self.make_reader(layout.span, False)
-            given = _laid_out(known, self.pattern.positions(laid_out), self.model)
+            given = _laid_out(known, self.pattern.positions(drawn + room), self.model)
             chunks = [known]
-            for chunk in islice(
-                self.frames(layout, reader, given, prompt_frames, start), wanted - prompt_frames
-            ):
+            frames = self.frames(layout, reader, given, ended, prompt_frames, start)
+            for chunk in islice(frames, wanted - prompt_frames):
                 chunks.append(chunk)
                 yield chunk
             known = torch.cat(chunks, dim=2)
+            if bool((ended < _NEVER).all()):
+                return
 
     def frames(
-        self, layout: Layout, reader: Reader, given: Tensor, done: int, start: int
+        self,
+        layout: Layout,
+        reader: Reader,
+        given: Tensor,
+        ended: Tensor,
+        done: int,
+        start: int,
     ) -> Iterator[Tensor]:
-        """Yield frames (B, K, 1) from frame `done` of the layout on.
+        """Yield frames (B, K, 1) from frame `done` of the layout on, until all samples ended.
 
         Args:
             layout: the steps and what to draw in them.
             reader: one that has read nothing.
             given: (B, K, 1 + steps), the special id and the first steps: the codes known before,
                 and the special id in the other cells.
-            start: the frame of the recording at which the layout starts, for messages.
+            ended: (B,) the frame of the layout at which each sample ended, or `_NEVER`; kept up
+                to date.
+            start: the frame of the recording at which the layout starts.
         """
         batch, codebooks, num_given = given.shape
+        end = self.model.codebook_size
         empty = given[:, :, 0]
         codebook = torch.arange(codebooks, device=given.device)
         unread = given[:, :, : 1 + layout.first_step]
@@ -271,24 +389,31 @@ class _Drawing:
             # Not around the whole: a generator that is left unfinished would end inside of it.
             with torch.inference_mode():
                 row = given[:, :, 1 + step] if 1 + step < num_given else empty
-                drawn = layout.to_draw(step)
-                if drawn is not None:
-                    logits = reader.read(unread)
+                frame = layout.to_draw(step)
+                if frame is not None:
+                    first = int(frame[0])
+                    drawn = self.draw(reader, unread, start + done, start + first == 0)
                     unread = unread[:, :, :0]
-                    if not math.isfinite(float(logits.sum())):
-                        raise FloatingPointError(
-                            f"the model's logits are not finite at frame {start + done}; its "
-                            f"weights are damaged: take an earlier checkpoint"
-                        )
-                    noise = draw_noise(self.generators, codebooks, self.model.codebook_size)
-                    row = torch.where(drawn, self.sample(logits, noise), row)
+                    # Behind its end a sample is empty, as it was in training.
+                    row = torch.where((frame >= 0) & (frame < ended[:, None]), drawn, row)
+                    if first >= 0:
+                        self.remember(row[:, :1])
+                        if self.model.end_token:
+                            ended[row[:, 0] == end] = first
                 unread = torch.cat([unread, row[:, :, None]], dim=2)
                 recent[:, :, step % layout.span] = row
                 while (where := layout.steps_of(done)) is not None and step >= where[-1]:
                     where = where.to(given.device) % layout.span
-                    finished.append(recent[:, codebook, where][:, :, None])
+                    codes = recent[:, codebook, where][:, :, None]
+                    if self.model.end_token:
+                        if bool((ended <= done).all()):
+                            break
+                        codes = codes.masked_fill((ended <= done)[:, None, None], end)
+                    finished.append(codes)
                     done += 1
             yield from finished
+            if self.model.end_token and bool((ended <= done).all()):
+                return
 
 
 def _laid_out(known: Tensor, positions: Tensor, model: AudioLM) -> Tensor:

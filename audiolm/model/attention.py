@@ -5,6 +5,7 @@
 3. `MultiHeadAttention`: many heads side by side in one projection (non-causal, for encoders).
 4. `CausalSelfAttention`: the same with a mask over the future and a key/value cache. Every block
    of the language model uses this class.
+5. `CrossAttention`: queries of one sequence look at keys and values of another.
 
 Letters: B batch, S sequence steps (of queries), L steps of keys, D model width, H heads,
 E head width (D = H * E).
@@ -298,6 +299,44 @@ class CausalSelfAttention(MultiHeadAttention):
         # One query sees every key there is, so it needs no mask.
         mask = None if steps == 1 else self.causal_mask[past:total, :total]
         return self.join_heads(self.kernel(q, k, v, mask, self.attn_dropout))
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of a sequence to a memory, such as an encoded text.
+
+    The memory's keys and values are made once (`read`), and looked at by every step.
+
+    Args:
+        embed_dim: D, width of the sequence, the memory and the output.
+        num_heads: H; must divide `embed_dim`.
+        dropout: probability, for the output.
+
+    Source: Vaswani et al. 2017, section 3.2.3 (encoder-decoder attention).
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=False)
+        self.kv_proj = nn.Linear(embed_dim, 2 * embed_dim, bias=False)
+        self.o_proj = nn.Linear(embed_dim, embed_dim, bias=False)
+        self.resid_dropout = nn.Dropout(dropout)
+
+    def read(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, L, D) -> keys and values, each (B, H, L, E)."""
+        k, v = (self._heads(part) for part in self.kv_proj(memory).chunk(2, dim=-1))
+        return k, v
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
+        """(B, S, D) -> (B, S, D); `hidden` (B, 1, 1, L) is True over padding of the memory."""
+        heads = fused_attention(self._heads(self.q_proj(x)), keys, values, hidden)
+        joined = heads.transpose(1, 2).flatten(2)
+        return self.resid_dropout(self.o_proj(joined))  # type: ignore[no-any-return]
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, S, D) -> (B, H, S, E)."""
+        batch, steps, _ = x.shape
+        return x.view(batch, steps, self.num_heads, -1).transpose(1, 2)
 
 
 def _drop_causal_mask(

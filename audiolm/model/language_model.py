@@ -1,16 +1,25 @@
 """The autoregressive language model over audio tokens.
 
-Letters: B batch, K codebooks, S sequence steps, V codes in a codebook, D model width.
+Ids of a codebook's embeddings and outputs, with and without an end token:
+
+    0 ... V - 1     codes                            embedded, predicted
+    V               the end of the clip              embedded, predicted (by codebook 0)
+    V + 1, or V     special: a cell of no code       embedded only
+
+Letters: B batch, K codebooks, S sequence steps, V codes in a codebook, V' predicted ids (V, or
+V + 1 with the end), D model width.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from audiolm.model.cache import KeyValueCache
+from audiolm.model.conditioning import Conditioner, Conditions
 from audiolm.model.transformer import Transformer
 
 
@@ -22,7 +31,7 @@ class AudioLM(nn.Module):
 
     Args:
         num_codebooks: K.
-        codebook_size: V; id V is the special one of empty cells (see `patterns`).
+        codebook_size: V.
         max_seq_len: the longest sequence in steps.
         embed_dim: D.
         num_layers: Transformer blocks.
@@ -33,6 +42,12 @@ class AudioLM(nn.Module):
         positions: "rotary", "sinusoidal" or "learned".
         kernel: attention's kernel, a name in `attention.KERNELS`.
         gradient_checkpointing: trade time for memory (see `Transformer`).
+        end_token: whether the end of a clip is predicted.
+        conditioner: makes vectors of what the model is told; None for an unconditional model.
+
+    Attributes:
+        num_outputs: V'.
+        special: the id of empty cells (see `patterns`).
 
     Raises:
         ValueError: for heads that do not divide the width, unknown positions or kernel.
@@ -54,13 +69,17 @@ class AudioLM(nn.Module):
         positions: str = "rotary",
         kernel: str = "auto",
         gradient_checkpointing: bool = False,
+        end_token: bool = False,
+        conditioner: Conditioner | None = None,
     ) -> None:
         super().__init__()
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
         self.max_seq_len = max_seq_len
-        self.special = codebook_size
-        rows = codebook_size + 1  # the codes and the special id
+        self.end_token = end_token
+        self.num_outputs = codebook_size + end_token
+        self.special = self.num_outputs
+        rows = self.special + 1
         self.embedding = nn.Embedding(num_codebooks * rows, embed_dim)
         self.register_buffer(
             "offsets", torch.arange(num_codebooks)[:, None] * rows, persistent=False
@@ -77,42 +96,73 @@ class AudioLM(nn.Module):
             positions=positions,
             kernel=kernel,
             gradient_checkpointing=gradient_checkpointing,
+            cross_attention=conditioner is not None and conditioner.text is not None,
         )
-        self.heads = nn.Linear(embed_dim, num_codebooks * codebook_size, bias=False)
+        self.conditioner = conditioner
+        self.heads = nn.Linear(embed_dim, num_codebooks * self.num_outputs, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.02)
         # The last norm hands on vectors of length sqrt(D): logits of deviation 0.2 start the loss
         # at ln V + 0.02 nats for every width.
         nn.init.normal_(self.heads.weight, std=0.2 / math.sqrt(embed_dim))
 
-    def forward(self, steps: Tensor) -> Tensor:
-        """Logits for the codes in `steps`, each from the steps before it.
+    def forward(self, steps: Tensor, conditions: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Logits for the ids in `steps`, each from the steps before it.
 
         Args:
             steps: (B, K, S) ids as `patterns.interleave` lays them out.
+            conditions: of the B sequences, as in `conditioning`; None where the model has none.
 
         Returns:
-            (B, K, S, V): [:, k, s] predicts [:, k, s] of `steps`, having seen steps 0 ... s - 1.
+            (B, K, S, V'): [:, k, s] predicts [:, k, s] of `steps`, having seen steps 0 ... s - 1.
 
         Raises:
             ValueError: when S exceeds `max_seq_len`.
         """
-        return self.extend(shift_right(steps, self.special))
+        given = None if conditions is None else self.condition(conditions)
+        logits = self.extend(shift_right(steps, self.special), conditions=given)
+        return self.without_impossible_ends(logits)
 
-    def extend(self, inputs: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
+    def condition(self, conditions: Mapping[str, Tensor]) -> Conditions:
+        """What the decoder is given of B recordings, made once for all steps of theirs."""
+        assert self.conditioner is not None
+        conditions = {name: c.to(self.heads.weight.device) for name, c in conditions.items()}
+        added = self.conditioner.added(conditions)
+        if self.conditioner.text is None:
+            return Conditions(added, [], None)
+        text, hidden = self.conditioner.text(conditions["text"])
+        blocks = [block.cross_attention for block in self.transformer.blocks]
+        return Conditions(added, [b.read(text) for b in blocks if b is not None], hidden)
+
+    def extend(
+        self,
+        inputs: Tensor,
+        caches: list[KeyValueCache] | None = None,
+        conditions: Conditions | None = None,
+    ) -> Tensor:
         """Logits for what follows each of the inputs.
 
         Args:
             inputs: (B, K, S) ids; the first input of a sequence is the special one.
             caches: one a block, holding the inputs before these; they are appended to.
+            conditions: from `condition`.
 
         Returns:
-            (B, K, S, V).
+            (B, K, S, V'), before `without_impossible_ends`.
         """
         batch, _, steps = inputs.shape
         x = self.embedding(inputs + self.offsets).sum(dim=1)  # (B, S, D)
-        x = self.transformer(self.dropout(x), caches)
-        logits = self.heads(x).view(batch, steps, self.num_codebooks, self.codebook_size)
+        x = self.transformer(self.dropout(x), caches, conditions)
+        logits = self.heads(x).view(batch, steps, self.num_codebooks, self.num_outputs)
         return logits.transpose(1, 2)  # type: ignore[no-any-return]
+
+    def without_impossible_ends(self, logits: Tensor) -> Tensor:
+        """Logits (B, K, ..., V') in which no codebook but the first can hold the end.
+
+        In place: they are large, and nothing needs them as they were.
+        """
+        if self.end_token:
+            logits[:, 1:, ..., self.codebook_size] = -math.inf
+        return logits
 
     def make_caches(
         self, batch: int, max_steps: int | None = None, ring: bool = False

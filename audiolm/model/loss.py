@@ -9,10 +9,11 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from audiolm.model.patterns import occupied_cells
+from audiolm.model.patterns import interleave, occupied_cells
 
 CHUNK = 2**19
 """Logits whose softmax is computed at a time."""
@@ -33,6 +34,39 @@ def scored_cells(positions: Tensor, lengths: Tensor, num_frames: int) -> Tensor:
     mask = torch.zeros(len(lengths), *cells.shape, dtype=torch.bool, device=lengths.device)
     index = positions.to(lengths.device).expand(len(lengths), *positions.shape)
     return mask.scatter_(2, index, frame_is_real[:, None].expand_as(index))
+
+
+def lay_out(
+    codes: Tensor, lengths: Tensor, ends: Tensor | None, positions: Tensor, special: int
+) -> tuple[Tensor, Tensor]:
+    """Codes as the steps that a model reads, and which cells of these it is scored on.
+
+    The same clip of two frames with its end (E) and without, K = 3, delay pattern:
+
+        k0  0 1 E . .        k0  0 1 . . .
+        k1  . 0 1 . .        k1  . 0 1 . .
+        k2  . . 0 1 .        k2  . . 0 1 .
+
+    Args:
+        codes: (B, K, T).
+        lengths: (B,) frames of each clip; the rest of T is padding.
+        ends: (B,) boolean, whether the clip's end is to be predicted, one frame behind its last;
+            None for a model without an end token.
+        positions: (K, T) the pattern's table, or (K, T + 1) with `ends`.
+        special: id of cells that hold nothing; with `ends` the one before it is the end.
+
+    Returns:
+        (steps (B, K, S) ids, mask (B, K, S) boolean).
+    """
+    if ends is not None:
+        codes = F.pad(codes, (0, 1))
+    mask = scored_cells(positions, lengths, codes.shape[2])
+    steps = interleave(codes, positions, special).masked_fill(~mask, special)
+    if ends is not None:
+        at = positions[0].to(lengths.device)[lengths][ends]
+        steps[ends, 0, at] = special - 1
+        mask[ends, 0, at] = True
+    return steps, mask
 
 
 def codebook_nats(logits: Tensor, steps: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,10 +134,9 @@ def mean_nats(nats: Tensor, counts: Tensor) -> Tensor:
     return nats.sum() / counts.sum().clamp(min=1)
 
 
-def bits_per_second(nats: Tensor, counts: Tensor, frame_rate: float) -> Tensor:
+def bits_per_second(nats: Tensor, frames: Tensor | float, frame_rate: float) -> Tensor:
     """Bits that coding a second of audio would take under the model: a scalar.
 
-    A frame holds one code a codebook, so the means of the codebooks are added up.
+    nats: (K,), summed over `frames` frames, with what the ends of the clips cost.
     """
-    per_frame = (nats / counts.clamp(min=1)).sum()
-    return per_frame * frame_rate / math.log(2)
+    return nats.sum() / torch.as_tensor(frames).clamp(min=1) * frame_rate / math.log(2)

@@ -9,59 +9,53 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from audiolm.model.attention import CausalSelfAttention
+from audiolm.model.attention import CausalSelfAttention, CrossAttention
 from audiolm.model.cache import KeyValueCache
+from audiolm.model.conditioning import Conditions
+from audiolm.model.feedforward import GatedFeedForward, feedforward_width
 from audiolm.model.norm import RMSNorm
 from audiolm.model.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 
 POSITIONS = ("rotary", "sinusoidal", "learned")
 
 
-class GatedFeedForward(nn.Module):
-    """SwiGLU: out(silu(gate(x)) * value(x)), gate and value in one matrix.
-
-    Args:
-        embed_dim: D, width of input and output.
-        hidden_dim: width between.
-        dropout: probability, for the output.
-
-    Source: Shazeer 2020, "GLU Variants Improve Transformer".
-    """
-
-    def __init__(self, embed_dim: int, hidden_dim: int, dropout: float) -> None:
-        super().__init__()
-        self.in_proj = nn.Linear(embed_dim, 2 * hidden_dim, bias=False)
-        self.out_proj = nn.Linear(hidden_dim, embed_dim, bias=False)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, S, D) -> (B, S, D)."""
-        gate, value = self.in_proj(x).chunk(2, dim=-1)
-        return self.dropout(self.out_proj(F.silu(gate) * value))  # type: ignore[no-any-return]
-
-
 class Block(nn.Module):
     """Attention, then feed-forward, each on a normalised copy that is added back.
+
+    Between the two, attention to an encoded text where there is one.
 
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture" (pre-norm).
     """
 
     def __init__(
-        self, attention: CausalSelfAttention, feedforward: GatedFeedForward, embed_dim: int
+        self,
+        attention: CausalSelfAttention,
+        feedforward: GatedFeedForward,
+        embed_dim: int,
+        cross_attention: CrossAttention | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(embed_dim)
         self.attention = attention
+        self.cross_norm = None if cross_attention is None else RMSNorm(embed_dim)
+        self.cross_attention = cross_attention
         self.feedforward_norm = RMSNorm(embed_dim)
         self.feedforward = feedforward
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """(B, S, D) -> (B, S, D)."""
+    def forward(
+        self,
+        x: Tensor,
+        cache: KeyValueCache | None = None,
+        text: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """(B, S, D) -> (B, S, D); `text` as `Conditions.text_of` gives it for this block."""
         x = x + self.attention(self.attention_norm(x), cache)
+        if self.cross_norm is not None and self.cross_attention is not None:
+            assert text is not None
+            x = x + self.cross_attention(self.cross_norm(x), *text)
         return x + self.feedforward(self.feedforward_norm(x))  # type: ignore[no-any-return]
 
 
@@ -83,6 +77,7 @@ class Transformer(nn.Module):
         kernel: attention's kernel, a name in `attention.KERNELS`.
         gradient_checkpointing: keep only the input of each block for the backward pass, which
             computes the rest again: about a third slower, for contexts that do not fit otherwise.
+        cross_attention: whether blocks look at a memory (see `Conditions`).
 
     Raises:
         ValueError: for unknown positions or kernel, or heads that do not divide the width.
@@ -102,6 +97,7 @@ class Transformer(nn.Module):
         positions: str = "rotary",
         kernel: str = "auto",
         gradient_checkpointing: bool = False,
+        cross_attention: bool = False,
     ) -> None:
         super().__init__()
         if num_layers < 1 or num_heads < 1:
@@ -111,7 +107,7 @@ class Transformer(nn.Module):
         if positions not in POSITIONS:
             raise ValueError(f"positions={positions!r} is unknown; choose one of {POSITIONS}")
         if feedforward_dim is None:
-            feedforward_dim = 32 * math.ceil(8 * embed_dim / 3 / 32)
+            feedforward_dim = feedforward_width(embed_dim)
         elif not isinstance(feedforward_dim, int) or feedforward_dim < 1:
             raise ValueError(f"feedforward_dim={feedforward_dim} must be a whole number above 0")
         self.positions: SinusoidalPositions | LearnedPositions | None = None
@@ -135,7 +131,8 @@ class Transformer(nn.Module):
                 ),
             )
             feedforward = GatedFeedForward(embed_dim, feedforward_dim, dropout)
-            blocks.append(Block(attention, feedforward, embed_dim))
+            cross = CrossAttention(embed_dim, num_heads, dropout) if cross_attention else None
+            blocks.append(Block(attention, feedforward, embed_dim, cross))
         self.gradient_checkpointing = gradient_checkpointing
         self.max_seq_len = max_seq_len
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
@@ -143,8 +140,15 @@ class Transformer(nn.Module):
         self.last_norm = RMSNorm(embed_dim)
         self._initialise()
 
-    def forward(self, x: Tensor, caches: list[KeyValueCache] | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        caches: list[KeyValueCache] | None = None,
+        conditions: Conditions | None = None,
+    ) -> Tensor:
         """(B, S, D) -> (B, S, D); with one cache a block, `x` continues what they hold.
+
+        conditions: of the B sequences, where the model has any.
 
         Raises:
             ValueError: when the sequence, with what the caches hold, exceeds `max_seq_len`; with
@@ -159,11 +163,14 @@ class Transformer(nn.Module):
             )
         if self.positions is not None:
             x = self.positions(x, past)
+        if conditions is not None and conditions.added is not None:
+            x = x + conditions.added
         for i, block in enumerate(self.blocks):
+            text = None if conditions is None else conditions.text_of(i)
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, use_reentrant=False)
+                x = checkpoint(block, x, None, text, use_reentrant=False)
             else:
-                x = block(x, None if caches is None else caches[i])
+                x = block(x, None if caches is None else caches[i], text)
         return self.last_norm(x)  # type: ignore[no-any-return]
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ Letters: B batch, K codebooks, T codec frames, W frames of a full window.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -29,12 +29,20 @@ WINDOW = np.dtype(
 class WindowBatch(TypedDict):
     """codes: (B, K, T) int64, T the longest window's, 0 beyond each window's length.
 
-    lengths: (B,) int64, frames. full: codes that a batch of full windows holds.
+    lengths: (B,) int64, frames. ends: (B,) boolean, whether a window reaches the end of its clip.
+    conditions: what is told of the clips, B rows each. full: codes that a batch of full windows
+    holds.
     """
 
     codes: Tensor
     lengths: Tensor
+    ends: Tensor
+    conditions: dict[str, Tensor]
     full: int
+
+
+Conditions = Callable[[NDArray[Any]], dict[str, Tensor]]
+"""What is told of the clips of `WINDOW`s: tensors of as many rows."""
 
 
 class TrainingWindows:
@@ -97,21 +105,32 @@ class WindowReader(Dataset[WindowBatch]):
     For a DataLoader without a batch size of its own, whose sampler gives such arrays. Picklable.
 
     stores: that the windows' `store` counts in, all of one K. full_windows, window_frames: of a
-    full batch, for `WindowBatch.full`.
+    full batch, for `WindowBatch.full`. conditions: None where nothing is told.
     """
 
-    def __init__(self, stores: Sequence[TokenStore], full_windows: int, window_frames: int) -> None:
+    def __init__(
+        self,
+        stores: Sequence[TokenStore],
+        full_windows: int,
+        window_frames: int,
+        conditions: Conditions | None = None,
+    ) -> None:
         self.stores = list(stores)
+        self.conditions = conditions
         self.num_codebooks = stores[0].num_codebooks
         self.full = full_windows * self.num_codebooks * window_frames
 
     def __getitem__(self, windows: NDArray[Any]) -> WindowBatch:
         lengths = windows["frames"].copy()
         codes = np.zeros((len(windows), self.num_codebooks, int(lengths.max())), np.int64)
+        ends = np.empty(len(windows), np.bool_)
         for row, (store, clip, start, frames) in enumerate(windows.tolist()):
             codes[row, :, :frames] = self.stores[store].read(clip, start, frames)
+            ends[row] = start + frames == self.stores[store].frames[clip]
         return {
             "codes": torch.from_numpy(codes),
             "lengths": torch.from_numpy(lengths),
+            "ends": torch.from_numpy(ends),
+            "conditions": {} if self.conditions is None else self.conditions(windows),
             "full": self.full,
         }

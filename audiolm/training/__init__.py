@@ -5,6 +5,7 @@ Only this package imports it, and the benchmark that measures what it costs.
 
 from audiolm.training.checkpoint_io import AtomicCheckpointIO
 from audiolm.training.checkpoints import BestCheckpoint, LastCheckpoint
+from audiolm.training.conditions import ClipConditions, read_vocabulary
 from audiolm.training.ema import EMA
 from audiolm.training.interrupt import GracefulInterrupt
 from audiolm.training.language_model import LanguageModelTraining
@@ -21,6 +22,7 @@ __all__ = [
     "EMA",
     "AtomicCheckpointIO",
     "BestCheckpoint",
+    "ClipConditions",
     "GracefulInterrupt",
     "LanguageModelTraining",
     "LastCheckpoint",
@@ -35,4 +37,5 @@ __all__ = [
     "make_optimizer",
     "make_wandb_logger",
     "measure_yardsticks",
+    "read_vocabulary",
 ]

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model
-from audiolm.model.loss import bits_per_second, codebook_nats, mean_nats, scored_cells
-from audiolm.model.patterns import interleave
+from audiolm.model.conditioning import drop_conditions
+from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
+from audiolm.model.vocabulary import Vocabulary
 from audiolm.tokens.windows import WindowBatch
 from audiolm.training.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import clip_gradients, make_optimizer, take_settings_from
@@ -68,6 +69,7 @@ class LanguageModelTraining(pl.LightningModule):
         codec: the codec's identity (`Codec.identity`).
         context_frames: frames of a training window.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
+        conditioning: what the model is told, as `Vocabulary.settings` gives it; None for nothing.
         seed: of the dropout; that of step n follows from (seed, n, rank).
         data: where the codes come from and how they are dealt out; kept with the checkpoint for
             those that go on from it or evaluate it, and not used here.
@@ -83,35 +85,45 @@ class LanguageModelTraining(pl.LightningModule):
         codec: dict[str, Any],
         context_frames: int,
         optim: dict[str, Any],
+        conditioning: dict[str, Any] | None = None,
         seed: int = 0,
         data: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.model, self.pattern = build_model(model, pattern, codec, context_frames)
+        self.vocabulary = None if conditioning is None else Vocabulary.from_settings(conditioning)
+        self.model, self.pattern = build_model(
+            model, pattern, codec, context_frames, self.vocabulary
+        )
         self.codec = codec
         self.optim = optim
         self.seed = seed
         self.clock = StepClock()
         # Moves with the model, and follows from the pattern: not part of a checkpoint.
         self.positions: Tensor
-        self.register_buffer("positions", self.pattern.positions(context_frames), persistent=False)
-        self._train = self._valid = self._no_nats()  # nats and counts so far
+        frames = context_frames + self.model.end_token
+        self.register_buffer("positions", self.pattern.positions(frames), persistent=False)
+        self._train = self._valid = self._no_nats()  # nats, counts and frames so far
 
-    def _no_nats(self) -> tuple[Tensor, Tensor]:
+    def _no_nats(self) -> tuple[Tensor, Tensor, Tensor]:
         zeros = torch.zeros(self.model.num_codebooks, device=self.device, dtype=torch.float64)
-        return zeros, zeros.clone()
+        return zeros, zeros.clone(), zeros[0].clone()
+
+    def logits(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (B, K, S, V') of a batch, the steps (B, K, S) they predict, and which count."""
+        codes, lengths = batch["codes"], batch["lengths"]
+        ends = batch["ends"] if self.model.end_token else None
+        if self.pattern.fixed_length:
+            room = self.positions.shape[1] - self.model.end_token
+            codes = F.pad(codes, (0, room - codes.shape[2]))
+        positions = self.positions[:, : codes.shape[2] + self.model.end_token]
+        steps, mask = lay_out(codes, lengths, ends, positions, self.model.special)
+        conditions = batch["conditions"] if self.vocabulary else None
+        return self.model(steps, conditions), steps, mask
 
     def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed nats (K,) and numbers of codes (K,) of {codes (B, K, T), lengths (B,)}."""
-        codes, lengths = batch["codes"], batch["lengths"]
-        if self.pattern.fixed_length:
-            codes = F.pad(codes, (0, self.positions.shape[1] - codes.shape[2]))
-        positions = self.positions[:, : codes.shape[2]]
-        mask = scored_cells(positions, lengths, codes.shape[2])
-        steps = interleave(codes, positions, self.model.special)
-        steps = steps.masked_fill(~mask, self.model.special)  # padding is read as nothing
-        return codebook_nats(self.model(steps), steps, mask)
+        """Summed nats (K,) and numbers of predictions (K,) of a batch; the end of a clip is one."""
+        return codebook_nats(*self.logits(batch))
 
     def on_train_start(self) -> None:
         for logger in self.trainer.loggers:
@@ -131,13 +143,17 @@ class LanguageModelTraining(pl.LightningModule):
         torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.vocabulary is not None and self.vocabulary.drop:
+            dropped = drop_conditions(batch["conditions"], self.vocabulary.drop)
+            batch = {**batch, "conditions": dropped}
         nats, counts = self.nats(batch)
+        frames = batch["lengths"].sum()
         mean = mean_nats(nats.detach(), counts)
         if not bool(torch.isfinite(mean)):
             raise FloatingPointError(self._not_finite("loss", mean))
-        for total, new in zip(self._train, (nats.detach(), counts), strict=True):
+        for total, new in zip(self._train, (nats.detach(), counts, frames), strict=True):
             total += new
-        self.clock.count(int(batch["lengths"].sum()) * self.model.num_codebooks)
+        self.clock.count(int(frames) * self.model.num_codebooks)
         self.log("loss", mean, prog_bar=True, logger=False)
         # Divided by what a batch of full windows holds, which is the same for all batches: so a
         # code weighs the same in whatever batch, accumulated batch or process it is trained on.
@@ -170,13 +186,14 @@ class LanguageModelTraining(pl.LightningModule):
         self._valid = self._no_nats()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        for total, new in zip(self._valid, self.nats(batch), strict=True):
+        sums = (*self.nats(batch), batch["lengths"].sum())
+        for total, new in zip(self._valid, sums, strict=True):
             total += new
 
     def on_validation_epoch_end(self) -> None:
         # Sums over all ranks, then one division: every held-out code counts once and the same.
-        nats, counts = (self.trainer.strategy.reduce(x, reduce_op="sum") for x in self._valid)
-        self._log_nats("valid", nats, counts)
+        sums = [self.trainer.strategy.reduce(x, reduce_op="sum") for x in self._valid]
+        self._log_nats("valid", *cast(list[Tensor], sums))
 
     def configure_optimizers(self) -> Any:
         optimizer, schedule = make_optimizer(self.model, self.trainer.max_steps, **self.optim)
@@ -195,9 +212,9 @@ class LanguageModelTraining(pl.LightningModule):
             f"on with ckpt_path=last, or anew where there is none"
         )
 
-    def _log_nats(self, stage: str, nats: Tensor, counts: Tensor) -> None:
+    def _log_nats(self, stage: str, nats: Tensor, counts: Tensor, frames: Tensor) -> None:
         self.log(f"{stage}/nats_per_code", mean_nats(nats, counts).float())
-        rate = bits_per_second(nats, counts, self.codec["frame_rate"])
+        rate = bits_per_second(nats, frames, self.codec["frame_rate"])
         self.log(f"{stage}/bits_per_second", rate.float())
         means = nats / counts.clamp(min=1)
         for k in range(len(means)):

@@ -86,7 +86,7 @@ def estimate_memory(
     block = 20 * width * 4 + tables * trunk.num_heads * steps * bytes_each
     blocks = len(trunk.blocks)
     per_step = blocks * width * 4 + block if trunk.gradient_checkpointing else blocks * block
-    logits = 2 * model.num_codebooks * model.codebook_size * bytes_each
+    logits = 2 * model.num_codebooks * model.num_outputs * bytes_each
     return parameters + round(batch_size * steps * (per_step + logits))
 
 
@@ -125,6 +125,7 @@ def describe_plan(
             f"  codec       {mix.codec['name']}, {codebooks} codebooks of "
             f"{mix.codebook_size} codes, {mix.frame_rate:g} frames/s",
             *_describe_stores(data, passes),
+            *_describe_conditions(module, data),
             f"  step        {windows} windows of {context / mix.frame_rate:.2f} s, at most "
             f"{windows * context * codebooks:,} codes",
             *_describe_kinds(batches, windows * context),
@@ -153,6 +154,25 @@ def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[s
         yield f"  held out    {_amount(store, split.valid)}"
         if len(split.test):
             yield f"  test        {_amount(store, split.test)}, not used"
+
+
+def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iterator[str]:
+    """What the model is told, and whether it learns where clips end."""
+    words = module.vocabulary
+    if words is not None:
+        told = [f"{column} ({len(names)} names)" for column, names in words.labels.items()]
+        if words.text:
+            told.append(
+                f"{words.text} ({len(words.alphabet)} characters, at most {words.max_text_len})"
+            )
+        if words.vector:
+            told.append(f"{words.vector} ({words.vector_size} numbers)")
+        yield f"  told        {', '.join(told)}; left out with probability {words.drop:g}"
+    if data.too_long:
+        yield (
+            f"  left out    {data.too_long:,} clips longer than the context: their text is not "
+            f"that of a window"
+        )
 
 
 def _describe_kinds(batches: TrainingBatches, room: int) -> Iterator[str]:

@@ -14,12 +14,13 @@ import lightning.pytorch as pl
 
 from audiolm.audio import write_wav
 from audiolm.codec import Codec
-from audiolm.generation import generate
-from audiolm.generation.sampling import check_sampling
+from audiolm.generation import Sampling, cut_at_end, generate
+from audiolm.generation.sampling import PLAIN
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.training.ema import averaged_weights
 from audiolm.training.interrupt import GracefulInterrupt
 from audiolm.training.language_model import LanguageModelTraining
+from audiolm.training.token_data import TokenData
 from audiolm.training.wandb_logger import log_audio
 
 log = logging.getLogger(__name__)
@@ -29,15 +30,16 @@ class SampleCallback(pl.Callback):
     """Every `every_n_steps` steps and at the end, draws clips as WAV with a spectrogram picture.
 
     Written to `folder` as step_00001000_sample_000.wav and .png, and logged to W&B where it is on.
-    The seeds are the same each time, so that clips of different steps compare.
+    The seeds are the same each time, so that clips of different steps compare. A conditional model
+    is told what the first held-out clips are.
 
     Args:
         codec: turns codes into sound.
         folder: where the files go.
         every_n_steps: optimiser steps between two draws; 0 draws at the end only.
         num_samples: clips a draw; 0 turns samples off.
-        duration: seconds of each clip.
-        sampling: arguments of `generation.stream` such as temperature and top_k.
+        duration: seconds of each clip, at most.
+        sampling: how codes are drawn.
         seed: of the first clip; the next ones count up.
     """
 
@@ -48,7 +50,7 @@ class SampleCallback(pl.Callback):
         every_n_steps: int = 500,
         num_samples: int = 2,
         duration: float = 5.0,
-        sampling: dict[str, Any] | None = None,
+        sampling: Sampling = PLAIN,
         seed: int = 0,
     ) -> None:
         if not isinstance(num_samples, int) or num_samples < 0:
@@ -62,14 +64,9 @@ class SampleCallback(pl.Callback):
         self.every_n_steps = every_n_steps
         self.num_samples = num_samples
         self.duration = duration
-        self.sampling = sampling or {}
+        self.sampling = sampling
         self.seed = seed
         self._drawn_at = -1
-        check_sampling(
-            self.sampling.get("temperature", 1.0),
-            self.sampling.get("top_k"),
-            self.sampling.get("top_p"),
-        )
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         due = self.every_n_steps > 0 and trainer.global_step % self.every_n_steps == 0
@@ -88,6 +85,8 @@ class SampleCallback(pl.Callback):
         self._drawn_at = trainer.global_step
         if not self.num_samples or not trainer.is_global_zero:
             return
+        told = self._told(trainer)
+        conditions = None if module.vocabulary is None else module.vocabulary.encode_known(told)
         module.clock.disturbed()
         was_training = module.model.training
         module.model.eval()
@@ -99,7 +98,8 @@ class SampleCallback(pl.Callback):
                     math.ceil(self.duration * self.codec.frame_rate),
                     module.hparams["context_frames"],
                     [self.seed + i for i in range(self.num_samples)],
-                    **self.sampling,
+                    sampling=self.sampling,
+                    conditions=conditions,
                 )
         except FloatingPointError as error:
             # Only samples failed; the loss says whether training has.
@@ -107,11 +107,14 @@ class SampleCallback(pl.Callback):
             return
         finally:
             module.model.train(was_training)
-        waveforms = self.codec.decode(codes).cpu()
+        samples = cut_at_end(codes, module.model.codebook_size)
+        waveforms = [self.codec.decode(sample[None])[0].cpu() for sample in samples]
         pictures, captions = [], []
         for i, waveform in enumerate(waveforms):
             stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
-            caption = f"step {trainer.global_step}, seed {self.seed + i}"
+            words = [f"step {trainer.global_step}", f"seed {self.seed + i}"]
+            words += [f"{column} {value}" for column, value in told[i].items()]
+            caption = ", ".join(words)
             write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
             picture = stem.with_suffix(".png")
             draw_spectrogram(picture, waveform, self.codec.sample_rate, caption)
@@ -120,9 +123,15 @@ class SampleCallback(pl.Callback):
         log_audio(
             trainer.loggers,
             "samples",
-            list(waveforms),
+            waveforms,
             self.codec.sample_rate,
             captions,
             pictures,
             trainer.global_step,
         )
+
+    def _told(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
+        """What is told of each clip to draw: nothing, or that of the first held-out clips."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        told = data.examples(self.num_samples) if isinstance(data, TokenData) else []
+        return [*told, *({} for _ in range(self.num_samples - len(told)))]

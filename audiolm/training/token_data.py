@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
 from audiolm.model.patterns import make_pattern, num_steps
+from audiolm.model.vocabulary import Vocabulary
 from audiolm.tokens.batches import StepSampler, TrainingBatches, validation_batches
 from audiolm.tokens.mix import Mix
-from audiolm.tokens.splits import split_clips
+from audiolm.tokens.splits import Split, split_clips
 from audiolm.tokens.store import TokenStore
 from audiolm.tokens.windows import WindowReader
+from audiolm.training.conditions import ClipConditions
 from audiolm.training.interrupt import ignore_interrupts
 
 
@@ -45,7 +47,7 @@ def check_data_settings(batch_size: int, valid_fraction: float) -> None:
 
 
 class TokenData(pl.LightningDataModule):
-    """Batches of a store, or of a mix of several: {codes (B, K, T), lengths (B,), full}.
+    """Batches of a store, or of a mix of several, as `tokens.windows.WindowBatch`.
 
     A batch has room for `batch_size` windows of `context_frames` frames; of shorter clips it holds
     more, which are of like lengths (`tokens.batches`). All processes' batches of all batches that
@@ -62,10 +64,15 @@ class TokenData(pl.LightningDataModule):
         num_workers: processes that read ahead; 0 reads in the training process, which for
             memory-mapped codes is the fastest up to many thousand windows a second.
         pattern: name of the codebook pattern, which says what steps a window takes.
+        end_token: whether the model predicts the end of clips, which takes steps too.
+        vocabulary: what the model is told of the clips. A text is that of a whole clip: with one,
+            only clips that fit into a window are used.
 
     Attributes:
         mix: the stores; a single one is a mix too.
         splits: what of each store is trained on, held out and neither.
+        conditions: what is told of the clips; None for nothing.
+        too_long: clips that are not used, as their text is not that of a window.
     """
 
     def __init__(
@@ -77,6 +84,8 @@ class TokenData(pl.LightningDataModule):
         seed: int = 0,
         num_workers: int = 0,
         pattern: str = "delay",
+        end_token: bool = False,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         super().__init__()
         check_data_settings(batch_size, valid_fraction)
@@ -92,16 +101,39 @@ class TokenData(pl.LightningDataModule):
         def steps(frames: int) -> int:
             """The model's steps for a window of so many frames."""
             padded = context_frames if layout.fixed_length else frames
-            return num_steps(layout.positions(padded))
+            return num_steps(layout.positions(padded + end_token))
 
         self.steps = steps
+        self.conditions = (
+            None if vocabulary is None else ClipConditions(self.mix.stores, vocabulary)
+        )
         self.splits = [split_clips(store, valid_fraction) for store in self.mix.stores]
+        self.too_long = 0
+        if vocabulary is not None and vocabulary.text:
+            self.splits, self.too_long = _short_clips(self.splits, context_frames)
+            if not all(len(split.train) for split in self.splits):
+                raise ValueError(
+                    f"no clip with a text is as short as context="
+                    f"{context_frames / self.mix.frame_rate:g} s; raise it, or cut the recordings"
+                )
         self._batches: tuple[int, TrainingBatches] | None = None
 
     @property
     def valid_frames(self) -> int:
         """Held-out frames of all stores; without any there is no validation."""
         return sum(int(split.valid["frames"].sum()) for split in self.splits)
+
+    def examples(self, count: int) -> list[dict[str, Any]]:
+        """What is told of the first held-out clips, or of those trained on where there are none."""
+        if self.conditions is None:
+            return []
+        clips = [
+            (store, int(clip))
+            for part in ("valid", "train")
+            for store, split in enumerate(self.splits)
+            for clip in getattr(split, part)["clip"][:count]
+        ]
+        return [self.conditions.told(store, clip) for store, clip in clips[:count]]
 
     def training_batches(self, parts: int = 1) -> TrainingBatches:
         """The batches of steps that are divided into so many parts. The last ones are kept."""
@@ -162,10 +194,20 @@ class TokenData(pl.LightningDataModule):
 
     def _loader(self, batches: Sampler[Any] | Sequence[Any]) -> StepLoader:
         return StepLoader(
-            WindowReader(self.mix.stores, self.batch_size, self.context_frames),
+            WindowReader(self.mix.stores, self.batch_size, self.context_frames, self.conditions),
             batch_size=None,
             sampler=batches,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             worker_init_fn=ignore_interrupts,
         )
+
+
+def _short_clips(splits: Sequence[Split], frames: int) -> tuple[list[Split], int]:
+    """What of the splits is no longer than so many frames, and how many clips are."""
+    kept, left_out = [], 0
+    for split in splits:
+        parts = [part[part["frames"] <= frames] for part in split]
+        left_out += sum(len(part) for part in split) - sum(len(part) for part in parts)
+        kept.append(Split(*parts))
+    return kept, left_out

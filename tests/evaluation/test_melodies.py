@@ -10,6 +10,7 @@ import torch
 from audiolm.codec import load_bundled
 from audiolm.demo import make_melodies
 from audiolm.evaluation.melodies import DURATION, comparison, hear_pieces, hear_samples, listen
+from audiolm.generation import Sampling
 from audiolm.generation.checkpoint import TrainedModel, build_model
 
 
@@ -34,7 +35,7 @@ def test_an_untrained_model_scores_low_and_its_samples_are_written(tmp_path: Pat
     settings = {"embed_dim": 16, "num_layers": 1, "num_heads": 2, "kernel": "fused"}
     model, pattern = build_model(settings, "delay", codec.identity(), 50)
     trained = TrainedModel(model.eval(), pattern, 50, codec.identity(), step=0)
-    heard = hear_samples(trained, codec, [0, 1], {"temperature": 1.0}, tmp_path)
+    heard = hear_samples(trained, codec, [0, 1], Sampling(), tmp_path)
     assert heard.scores.legal_transitions < 0.5
     for i in (0, 1):
         assert (tmp_path / f"piece_{i:03d}.wav").stat().st_size > DURATION * codec.sample_rate

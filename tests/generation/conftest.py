@@ -8,6 +8,7 @@ import torch
 from audiolm.generation.build import find_compiler
 from audiolm.model import AudioLM, make_pattern
 from audiolm.model.patterns import num_steps
+from audiolm.model.vocabulary import Vocabulary
 
 K, V, CONTEXT = 3, 19, 8
 
@@ -16,11 +17,24 @@ K, V, CONTEXT = 3, 19, 8
 def make_model() -> Callable[..., AudioLM]:
     """Makes the model of a pattern's name, for windows of `CONTEXT` frames."""
 
-    def make(pattern: str, positions: str = "rotary") -> AudioLM:
+    def make(
+        pattern: str,
+        positions: str = "rotary",
+        end_token: bool = False,
+        vocabulary: Vocabulary | None = None,
+    ) -> AudioLM:
         torch.manual_seed(0)
-        steps = num_steps(make_pattern(pattern, K).positions(CONTEXT))
+        steps = num_steps(make_pattern(pattern, K).positions(CONTEXT + end_token))
         model = AudioLM(
-            K, V, steps, embed_dim=24, num_layers=2, num_heads=4, positions=positions
+            K,
+            V,
+            steps,
+            embed_dim=24,
+            num_layers=2,
+            num_heads=4,
+            positions=positions,
+            end_token=end_token,
+            conditioner=vocabulary and vocabulary.make_conditioner(24, 4, dropout=0.1),
         ).eval()
         with torch.no_grad():
             for weight in model.parameters():

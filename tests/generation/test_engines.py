@@ -61,7 +61,7 @@ def inputs_for(model: AudioLM, batch: int, steps: int = 12) -> torch.Tensor:
 @torch.inference_mode()
 def native_logits(model: AudioLM, weights: str, inputs: torch.Tensor) -> torch.Tensor:
     """(B, K, S, V), step by step."""
-    step = NativeStep(model, PackedWeights(model, weights), model.make_caches(len(inputs)))
+    step = NativeStep(model, PackedWeights(model, weights), model.make_caches(len(inputs)), None)
     return torch.stack([step(codes) for codes in inputs.unbind(dim=2)], dim=2)
 
 
@@ -163,7 +163,7 @@ def test_compiled_logits_are_the_models(
     model = make("even", positions)
     inputs = inputs_for(model, 2)
     with torch.inference_mode():
-        step = CompiledStep(model, 2, 12, ring)
+        step = CompiledStep(model, 2, 12, ring, None)
         found = torch.stack([step(codes) for codes in inputs.unbind(dim=2)], dim=2)
         torch.testing.assert_close(found, model.extend(inputs), rtol=1e-4, atol=1e-4)
 

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 import torch
 
-from audiolm.generation import generate, stream
+from audiolm.generation import Sampling, generate, stream
 from audiolm.generation.engines import Engine
 from audiolm.generation.streaming import choose_window
 from audiolm.model import AudioLM, make_pattern
@@ -130,7 +130,9 @@ def test_auto_takes_the_ring_where_it_can_and_one_window_where_that_does(
 def test_a_prompt_longer_than_the_ring(make_model: MakeModel) -> None:
     """Read at once as far as the ring holds, then step by step: the band of attention again."""
     model, laid_out = make_model("parallel"), make_pattern("parallel", K)
-    found = generate(model, laid_out, 20, CONTEXT, [1], prompt_of(CONTEXT), greedy=True)
+    found = generate(
+        model, laid_out, 20, CONTEXT, [1], prompt_of(CONTEXT), sampling=Sampling(greedy=True)
+    )
     steps = torch.cat([torch.full((1, K, 1), V), found], dim=2)
     best = banded(model, steps[:, :, :-1], CONTEXT * 3 // 4).argmax(dim=-1)
     assert torch.equal(best[:, :, CONTEXT:], found[:, :, CONTEXT:])

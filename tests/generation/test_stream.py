@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from audiolm.generation import generate, stream, streaming
+from audiolm.generation import Sampling, generate, stream, streaming
 from audiolm.generation.engines import Engine
 from audiolm.generation.readers import ROWS, EagerStep, Reader
 from audiolm.model import PATTERNS, AudioLM, make_pattern
@@ -69,7 +69,7 @@ def test_every_engine_gives_the_logits_of_no_cache(
     found = draw(engine=engine)
     cached = list(seen)
     seen.clear()
-    monkeypatch.setattr(Engine, "reader", lambda *_: Uncached(model))
+    monkeypatch.setattr(Engine, "reader", lambda *_, **__: Uncached(model))
     assert torch.equal(draw(engine="eager"), found)
     assert found.shape == (2, K, frames) and len(cached) == len(seen)
     for one, other in zip(cached, seen, strict=True):
@@ -103,7 +103,7 @@ def test_logits_of_a_sample_are_the_same_bits_in_every_batch(width: int) -> None
     steps = torch.randint(0, V, (2 * ROWS + 3, K, CONTEXT))
 
     def last_logits(rows: torch.Tensor) -> torch.Tensor:
-        reader = Reader(model, EagerStep(model, len(rows), CONTEXT, ring=False))
+        reader = Reader(model, EagerStep(model, len(rows), CONTEXT, False, None), None)
         inputs = torch.cat([torch.full_like(rows[:, :, :1], V), rows], dim=2)
         with torch.inference_mode():
             reader.read(inputs[:, :, :3])  # several steps at once, then one by one
@@ -174,7 +174,8 @@ def test_one_prompt_a_sample(pattern: str, make_model: MakeModel) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_only_codes_come_out(pattern: str, make_model: MakeModel) -> None:
     model = make_model(pattern)
-    codes = generate(model, make_pattern(pattern, K), 40, CONTEXT, list(range(4)), temperature=5.0)
+    wild = Sampling(temperature=5.0)
+    codes = generate(model, make_pattern(pattern, K), 40, CONTEXT, list(range(4)), sampling=wild)
     assert int(codes.min()) >= 0 and int(codes.max()) < V
 
 
@@ -185,7 +186,9 @@ def test_greedy_codes_are_the_most_probable_of_a_full_pass(
     from audiolm.model import deinterleave, interleave
 
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
-    codes = generate(model, laid_out, CONTEXT, CONTEXT, [0], greedy=True, window="reread")
+    codes = generate(
+        model, laid_out, CONTEXT, CONTEXT, [0], sampling=Sampling(greedy=True), window="reread"
+    )
     positions = laid_out.positions(CONTEXT)
     best = model(interleave(codes, positions, V)).argmax(dim=-1)
     assert torch.equal(deinterleave(best, positions), codes)

@@ -1,0 +1,261 @@
+"""What a model is told of a recording beside its codes: labels, a text, a vector.
+
+Conditions travel as plain tensors, of B recordings:
+
+    labels   (B, columns) int64   the number of a name in each categorical column; 0: not told
+    text     (B, L) int64         START, then the numbers of characters, then PADDING;
+                                  START alone: not told
+    vector   (B, F) float32       a precomputed embedding; NaN: not told
+
+A model turns them into `Conditions` once, for all of its steps. Labels and vector are added to the
+input of every step: so the decoder needs no steps for them, and they are not forgotten in
+recordings without end. Text is encoded by Transformer blocks that are not causal, and every block
+of the decoder looks at it by cross-attention.
+
+Letters: B batch, L length of a text, F numbers of a vector, S sequence steps, D model width,
+H heads, E head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from audiolm.model.attention import MultiHeadAttention
+from audiolm.model.feedforward import GatedFeedForward, feedforward_width
+from audiolm.model.norm import RMSNorm
+from audiolm.model.positions import SinusoidalPositions
+
+PADDING, START = 0, 1
+"""Ids of a text that are no characters; these count from `FIRST_CHARACTER`."""
+FIRST_CHARACTER = 2
+
+
+@dataclass
+class Conditions:
+    """What the decoder is given of B recordings.
+
+    Attributes:
+        added: (B, 1, D), to the input of every step; None without labels and vector.
+        memory: keys and values (B, H, L, E) of the text, one pair a block; empty without text.
+        hidden: (B, 1, 1, L) boolean, True over padding; None without text.
+    """
+
+    added: Tensor | None
+    memory: Sequence[tuple[Tensor, Tensor]]
+    hidden: Tensor | None
+
+    def text_of(self, block: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Keys, values and mask of the text that this block looks at; None without text."""
+        if self.hidden is None:
+            return None
+        return (*self.memory[block], self.hidden)
+
+    def rows(self, start: int, stop: int) -> Conditions:
+        """Those of the recordings start ... stop - 1."""
+        return Conditions(
+            None if self.added is None else self.added[start:stop],
+            [(keys[start:stop], values[start:stop]) for keys, values in self.memory],
+            None if self.hidden is None else self.hidden[start:stop],
+        )
+
+    def tensors(self) -> list[Tensor]:
+        """All there are, B rows each."""
+        pairs = [tensor for pair in self.memory for tensor in pair]
+        return [t for t in (self.added, *pairs, self.hidden) if t is not None]
+
+    def are_equal(self, one: int, two: int) -> bool:
+        """Whether two of the recordings are given the same."""
+        return all(torch.equal(tensor[one], tensor[two]) for tensor in self.tensors())
+
+
+def joined(parts: Sequence[Conditions]) -> Conditions:
+    """The conditions of several batches, whose texts are padded to one length, as one."""
+    first = parts[0]
+    return Conditions(
+        None if first.added is None else torch.cat([p.added for p in parts if p.added is not None]),
+        [
+            (torch.cat([p.memory[i][0] for p in parts]), torch.cat([p.memory[i][1] for p in parts]))
+            for i in range(len(first.memory))
+        ],
+        None
+        if first.hidden is None
+        else torch.cat([p.hidden for p in parts if p.hidden is not None]),
+    )
+
+
+def not_told(conditions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same, of as many recordings of which nothing is told."""
+    return _without(conditions, torch.ones(1, dtype=torch.bool))
+
+
+def drop_conditions(conditions: Mapping[str, Tensor], probability: float) -> dict[str, Tensor]:
+    """Leave conditions out at random, so that a model learns to do without.
+
+    With this probability all of a recording's, for classifier-free guidance, which compares with
+    what the model expects untold. Where there are several, also each on its own: so any of them
+    may be left out when generating.
+
+    Source: Ho & Salimans 2022, "Classifier-Free Diffusion Guidance", section 3.2.
+    """
+    several = sum(c.shape[1] if name == "labels" else 1 for name, c in conditions.items()) > 1
+    batch = len(next(iter(conditions.values())))
+    everything = torch.rand(batch, 1) < probability
+    kept: dict[str, Tensor] = {}
+    for name, values in conditions.items():
+        columns = values.shape[1] if name == "labels" else 1
+        dropped = everything.expand(batch, columns)
+        if several:
+            dropped = dropped | (torch.rand(batch, columns) < probability)
+        kept |= _without({name: values}, dropped)
+    return kept
+
+
+def _without(conditions: Mapping[str, Tensor], dropped: Tensor) -> dict[str, Tensor]:
+    """Conditions but for those `dropped`, boolean (B, 1) or, of labels, (B, columns)."""
+    kept = {}
+    for name, values in conditions.items():
+        here = dropped.to(values.device)
+        if name == "text":
+            here = here & (torch.arange(values.shape[1], device=values.device) > 0)  # keeps START
+        kept[name] = values.masked_fill(here, float("nan") if name == "vector" else 0)
+    return kept
+
+
+class EncoderBlock(nn.Module):
+    """Attention that sees the whole text, then feed-forward; see `transformer.Block`."""
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(embed_dim)
+        self.attention = MultiHeadAttention(
+            embed_dim, num_heads, dropout=dropout, attn_dropout=0.0, kernel="fused"
+        )
+        self.feedforward_norm = RMSNorm(embed_dim)
+        self.feedforward = GatedFeedForward(embed_dim, feedforward_width(embed_dim), dropout)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        """(B, L, D) -> (B, L, D); `hidden` (B, 1, 1, L) is True over padding."""
+        x = x + self.attention(self.attention_norm(x), hidden)
+        return x + self.feedforward(self.feedforward_norm(x))  # type: ignore[no-any-return]
+
+
+class TextEncoder(nn.Module):
+    """Characters to vectors that know their neighbours.
+
+    Args:
+        num_characters: of the alphabet.
+        max_len: of the longest text, START included.
+        embed_dim: D.
+        num_layers: blocks.
+        num_heads: H; must divide D.
+        dropout: probability.
+    """
+
+    def __init__(
+        self,
+        num_characters: int,
+        max_len: int,
+        embed_dim: int,
+        num_layers: int,
+        num_heads: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.max_len = max_len
+        # Of deviation 1, that the sines and cosines of the positions do not drown them.
+        self.embedding = nn.Embedding(FIRST_CHARACTER + num_characters, embed_dim)
+        self.positions = SinusoidalPositions(embed_dim, max_len)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            EncoderBlock(embed_dim, num_heads, dropout) for _ in range(num_layers)
+        )
+        self.last_norm = RMSNorm(embed_dim)
+        for name, weight in self.blocks.named_parameters():
+            if weight.ndim >= 2:
+                outputs = name.endswith(("o_proj.weight", "out_proj.weight"))
+                nn.init.normal_(weight, std=0.02 / (2 * num_layers) ** 0.5 if outputs else 0.02)
+
+    def forward(self, text: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids (B, L) to vectors (B, L, D) and the mask (B, 1, 1, L), True over padding."""
+        hidden = (text == PADDING)[:, None, None, :]
+        x = self.dropout(self.positions(self.embedding(text)))
+        for block in self.blocks:
+            x = block(x, hidden)
+        return self.last_norm(x), hidden
+
+
+class Conditioner(nn.Module):
+    """Makes vectors of conditions.
+
+    Args:
+        embed_dim: D.
+        label_sizes: names in each categorical column.
+        vector_size: F; 0 for no vector.
+        num_characters: of the text's alphabet; 0 for no text.
+        max_text_len: characters of the longest text.
+        text_layers: blocks of the text's encoder.
+        num_heads: H, of these; must divide D.
+        dropout: probability, in the text's encoder.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        label_sizes: Sequence[int] = (),
+        vector_size: int = 0,
+        num_characters: int = 0,
+        max_text_len: int = 0,
+        text_layers: int = 2,
+        num_heads: int = 4,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.label_sizes = tuple(label_sizes)
+        self.vector_size = vector_size
+        # One table, in which each column has its own rows, its first one for "not told".
+        rows = [1 + size for size in self.label_sizes]
+        firsts = torch.tensor([sum(rows[:i]) for i in range(len(rows))], dtype=torch.long)
+        self.firsts: Tensor
+        self.register_buffer("firsts", firsts, persistent=False)
+        self.labels = nn.Embedding(sum(rows), embed_dim) if rows else None
+        self.vector = nn.Linear(vector_size, embed_dim) if vector_size else None
+        self.no_vector = nn.Parameter(torch.zeros(embed_dim)) if vector_size else None
+        self.text = (
+            TextEncoder(
+                num_characters, 1 + max_text_len, embed_dim, text_layers, num_heads, dropout
+            )
+            if num_characters
+            else None
+        )
+        if self.labels is not None:
+            nn.init.normal_(self.labels.weight, std=0.02)
+        if self.vector is not None:
+            nn.init.normal_(self.vector.weight, std=0.02 / vector_size**0.5)
+            nn.init.zeros_(self.vector.bias)
+
+    def added(self, conditions: Mapping[str, Tensor]) -> Tensor | None:
+        """What labels and vector add to every step: (B, 1, D); None where there are neither."""
+        parts = []
+        if self.labels is not None:
+            parts.append(self.labels(conditions["labels"] + self.firsts).sum(dim=1))
+        if self.vector is not None and self.no_vector is not None:
+            vector = conditions["vector"]
+            told = torch.isfinite(vector).all(dim=1, keepdim=True)
+            made = self.vector(vector.nan_to_num().to(self.vector.weight.dtype))
+            parts.append(torch.where(told, made, self.no_vector))
+        return torch.stack(parts).sum(dim=0)[:, None] if parts else None
+
+    def nothing(self, batch: int) -> dict[str, Tensor]:
+        """Conditions of `batch` recordings of which nothing is told."""
+        conditions = {}
+        if self.labels is not None:
+            conditions["labels"] = torch.zeros(batch, len(self.label_sizes), dtype=torch.long)
+        if self.vector is not None:
+            conditions["vector"] = torch.full((batch, self.vector_size), float("nan"))
+        if self.text is not None:
+            conditions["text"] = torch.full((batch, 1), START)
+        return conditions

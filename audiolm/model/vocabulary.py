@@ -1,0 +1,206 @@
+"""What a conditional model can be told, in words, and these words as the tensors it reads.
+
+Letters: B batch, L length of a text, F numbers of a vector.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from audiolm.model.conditioning import FIRST_CHARACTER, START, Conditioner
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The conditions of a model: which columns, and what may stand in them.
+
+    Args:
+        labels: the names in each categorical column.
+        text: the column of the text, or None.
+        alphabet: the characters of the texts.
+        max_text_len: of the longest text, in characters.
+        vector: the column of the precomputed embedding, or None.
+        vector_size: F.
+        drop: probability with which conditions were left out in training; 0: never.
+        text_layers: blocks of the text's encoder.
+    """
+
+    labels: dict[str, list[str]]
+    text: str | None = None
+    alphabet: str = ""
+    max_text_len: int = 0
+    vector: str | None = None
+    vector_size: int = 0
+    drop: float = 0.1
+    text_layers: int = 2
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Vocabulary:
+        """That of a checkpoint.
+
+        Raises:
+            TypeError: for settings it does not know.
+        """
+        return cls(**settings)
+
+    def settings(self) -> dict[str, Any]:
+        """As plain data, for a checkpoint."""
+        return dataclasses.asdict(self)
+
+    @property
+    def columns(self) -> list[str]:
+        """All that can be told, by name."""
+        return [*self.labels, *(column for column in (self.text, self.vector) if column)]
+
+    def make_conditioner(self, embed_dim: int, num_heads: int, dropout: float) -> Conditioner:
+        """The untrained part of the model that reads the tensors."""
+        return Conditioner(
+            embed_dim,
+            [len(names) for names in self.labels.values()],
+            self.vector_size,
+            len(self.alphabet),
+            self.max_text_len,
+            self.text_layers,
+            num_heads,
+            dropout,
+        )
+
+    def encode(self, told: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """What is told of B recordings, by column, as `conditioning` describes it.
+
+        A vector is a list of numbers, also written as JSON.
+
+        Raises:
+            ValueError: for columns, names and vectors that are none of this model's, for a text
+                that is empty or too long, and for what is left out where the model was trained
+                without dropping.
+        """
+        for values in told:
+            for column in values:
+                if column not in self.columns:
+                    near = _nearest(column, self.columns)
+                    raise ValueError(
+                        f"conditioning.{column} is none of this model's conditions{near}; it has "
+                        f"{', '.join(self.columns)}"
+                    )
+            for column in self.columns:
+                if column not in values and self.drop == 0:
+                    raise ValueError(
+                        f"conditioning.{column} is not given, and this model was trained without "
+                        f"dropping conditions (conditioning.drop=0); pass conditioning.{column}=..."
+                    )
+        rows = [self._row(values) for values in told]
+        return _stacked(rows)
+
+    def encode_known(self, told: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """The same of recordings of a collection: what the model does not know is not told."""
+        rows = []
+        for values in told:
+            known: dict[str, Any] = {}
+            for column, names in self.labels.items():
+                if values.get(column) in names:
+                    known[column] = values[column]
+            if self.text and (text := self.readable(str(values.get(self.text) or ""))):
+                known[self.text] = text
+            if self.vector and values.get(self.vector) is not None:
+                known[self.vector] = values[self.vector]
+            rows.append(self._row(known))
+        return _stacked(rows)
+
+    def readable(self, text: str) -> str:
+        """The text as the model reads it: without case, and without characters not in training."""
+        return plain_text("".join(c for c in plain_text(text) if c in self.alphabet))
+
+    def unknown_characters(self, text: str) -> str:
+        """Those of a text that were not in training, each once, in order."""
+        plain = dict.fromkeys(plain_text(text))
+        return "".join(c for c in plain if c not in self.alphabet)
+
+    def _row(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
+        row = {}
+        if self.labels:
+            numbers = [
+                0 if column not in values else 1 + self._number(column, values[column])
+                for column in self.labels
+            ]
+            row["labels"] = torch.tensor(numbers)
+        if self.text:
+            told = values.get(self.text)
+            row["text"] = torch.tensor([START, *([] if told is None else self._letters(told))])
+        if self.vector:
+            told = values.get(self.vector)
+            row["vector"] = (
+                torch.full((self.vector_size,), float("nan"))
+                if told is None
+                else vector_of(told, self.vector, self.vector_size)
+            )
+        return row
+
+    def _number(self, column: str, name: Any) -> int:
+        names = self.labels[column]
+        if str(name) not in names:
+            near = _nearest(str(name), names)
+            raise ValueError(
+                f"conditioning.{column}={name} is no {column} of this model{near}; choose "
+                f"{', '.join(names)}"
+            )
+        return names.index(str(name))
+
+    def _letters(self, text: Any) -> list[int]:
+        letters = self.readable(str(text))
+        if not letters:
+            raise ValueError(
+                f"conditioning.{self.text}={text!r} holds no character of the training texts; "
+                f"give words, or leave it away"
+            )
+        if len(letters) > self.max_text_len:
+            raise ValueError(
+                f"conditioning.{self.text} has {len(letters)} characters, the longest text in "
+                f"training had {self.max_text_len}; divide it"
+            )
+        return [FIRST_CHARACTER + self.alphabet.index(letter) for letter in letters]
+
+
+def plain_text(text: str) -> str:
+    """Without case, spaces at the ends, and with one space for several."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
+    """The numbers (F,) float32 of a list, or of one written as JSON.
+
+    Raises:
+        ValueError: for what is no list of finite numbers, or has not `size` of them.
+    """
+    try:
+        numbers = json.loads(value) if isinstance(value, str) else value
+        vector = torch.as_tensor(numbers, dtype=torch.float32)
+    except (ValueError, TypeError, RuntimeError):
+        vector = torch.empty(0)
+    if vector.ndim != 1 or not len(vector) or not bool(torch.isfinite(vector).all()):
+        raise ValueError(f"{column}={str(value)[:40]!r} is no list of finite numbers; give [1, 2]")
+    if size is not None and len(vector) != size:
+        raise ValueError(f"{column} has {len(vector)} numbers, this model wants {size}")
+    return vector
+
+
+def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Rows as one batch; texts are padded with 0 to the longest."""
+    return {
+        name: torch.nn.utils.rnn.pad_sequence([row[name] for row in rows], batch_first=True)
+        for name in rows[0]
+    }
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f", did you mean {near[0]}?" if near else ""

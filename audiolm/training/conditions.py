@@ -1,0 +1,152 @@
+"""What is told of the clips of a store: the words of its columns, and these as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from audiolm.model.vocabulary import Vocabulary, plain_text, vector_of
+from audiolm.tokens import Mix, TokenStore
+from audiolm.tokens.splits import split_clips
+
+
+def read_vocabulary(
+    mix: Mix,
+    valid_fraction: float,
+    labels: Sequence[str] = (),
+    text: str | None = None,
+    vector: str | None = None,
+    drop: float = 0.1,
+    text_layers: int = 2,
+) -> Vocabulary | None:
+    """The words that the clips trained on have in these columns; None where no column is named.
+
+    Args:
+        mix: the stores.
+        valid_fraction: share of the clips that is held out, whose words do not count.
+        labels: categorical columns, such as "label" and "speaker".
+        text: the column of the text.
+        vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
+            relative to the folder of the recording.
+        drop, text_layers: see `Vocabulary`.
+
+    Raises:
+        ValueError: for a column that no clip has, or that is named twice, and numbers out of range.
+    """
+    columns = [*labels, *(column for column in (text, vector) if column)]
+    if not columns:
+        return None
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"conditioning names a column twice: {', '.join(columns)}")
+    if not 0 <= drop < 1:
+        raise ValueError(f"conditioning.drop={drop} must be from 0 to below 1")
+    if text_layers < 0:
+        raise ValueError(f"conditioning.text_layers={text_layers} must be 0 or more")
+    names: dict[str, set[str]] = {column: set() for column in labels}
+    characters: set[str] = set()
+    longest = vector_size = 0
+    present: set[str] = set()
+    for store in mix.stores:
+        split = split_clips(store, valid_fraction)
+        for clip in np.unique(split.train["clip"]).tolist():
+            told = told_of(store, clip)
+            present |= told.keys()
+            for column in labels:
+                if column in told:
+                    names[column].add(told[column])
+            if text and text in told:
+                plain = plain_text(told[text])
+                characters |= set(plain)
+                longest = max(longest, len(plain))
+            if vector and vector in told and not vector_size:
+                vector_size = len(read_vector(store, clip, told[vector], vector))
+        if text:  # a held-out one may be the longest
+            for clip in np.unique(split.valid["clip"]).tolist():
+                longest = max(longest, len(plain_text(told_of(store, clip).get(text, ""))))
+    for column in columns:
+        if column not in present:
+            raise ValueError(
+                f"conditioning names the column {column}, which no clip of "
+                f"{', '.join(str(store.path) for store in mix.stores)} has; there are: "
+                f"{', '.join(sorted(present)) or 'none'}"
+            )
+    return Vocabulary(
+        {column: sorted(found) for column, found in names.items()},
+        text,
+        "".join(sorted(characters)),
+        longest,
+        vector,
+        vector_size,
+        drop,
+        text_layers,
+    )
+
+
+class ClipConditions:
+    """The conditions of windows, for `WindowReader`. Picklable.
+
+    stores: that the windows' `store` counts in. vocabulary: what the model can be told.
+    """
+
+    def __init__(self, stores: Sequence[TokenStore], vocabulary: Vocabulary) -> None:
+        self.stores = list(stores)
+        self.vocabulary = vocabulary
+
+    def __call__(self, windows: NDArray[Any]) -> dict[str, Tensor]:
+        """Conditions of a `WINDOW` array, a row each.
+
+        Raises:
+            ValueError: for a vector that cannot be read, naming the clip.
+        """
+        return self.vocabulary.encode_known(
+            [self.told(int(store), int(clip)) for store, clip in windows[["store", "clip"]]]
+        )
+
+    def told(self, store: int, clip: int) -> dict[str, Any]:
+        """What a clip's record says in the columns of the vocabulary."""
+        everything = told_of(self.stores[store], clip)
+        told: dict[str, Any] = {
+            c: everything[c] for c in self.vocabulary.columns if c in everything
+        }
+        column = self.vocabulary.vector
+        if column and column in told:
+            told[column] = read_vector(
+                self.stores[store], clip, told[column], column, self.vocabulary.vector_size
+            )
+        return told
+
+
+def told_of(store: TokenStore, clip: int) -> dict[str, str]:
+    """All columns of a clip's record, its label and text among them, but for empty ones."""
+    return dict(_columns(store.record(clip)))
+
+
+def _columns(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    own = {name: record.get(name) for name in ("label", "text")}
+    for name, value in {**own, **record.get("columns", {})}.items():
+        if value is not None and str(value).strip():
+            yield name, str(value)
+
+
+def read_vector(
+    store: TokenStore, clip: int, value: str, column: str, size: int | None = None
+) -> list[float]:
+    """The numbers of an embedding: of a JSON list, or of a .npy file beside the recording.
+
+    Raises:
+        ValueError: for what is neither, or has not `size` numbers, naming the clip.
+    """
+    record = store.record(clip)
+    try:
+        if value.endswith(".npy"):
+            file = Path(record["path"]).parent / value
+            numbers = np.load(file, allow_pickle=False)
+            return vector_of(numbers.ravel().tolist(), column, size).tolist()
+        return vector_of(value, column, size).tolist()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"clip {record['id']} of {store.path}: {error}") from error

@@ -1,0 +1,224 @@
+"""What a sample is told changes it, alone as in a batch, cached as uncached; and guidance."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from audiolm.generation import Sampling, compiled, generate
+from audiolm.generation.build import find_compiler
+from audiolm.generation.compiled import decode_step
+from audiolm.generation.engines import Engine
+from audiolm.generation.likelihood import nats_per_code
+from audiolm.generation.sampling import guide
+from audiolm.generation.weights import round_weights
+from audiolm.model import AudioLM, make_pattern
+from audiolm.model.conditioning import not_told
+from audiolm.model.loss import lay_out
+from audiolm.model.vocabulary import Vocabulary
+
+K, V, CONTEXT = 3, 19, 8
+MakeModel = Callable[..., AudioLM]
+
+LABELS = Vocabulary({"label": ["one", "two"], "speaker": ["ada", "ben", "cy"]})
+TEXT = Vocabulary({}, "text", "abc ", 12)
+ALL = Vocabulary(LABELS.labels, "text", "abc ", 12, "embedding", 3)
+VOCABULARIES = {"labels": LABELS, "text": TEXT, "all": ALL}
+
+TOLD: list[dict[str, Any]] = [
+    {"label": "one", "speaker": "cy", "text": "a", "embedding": [1.0, -2.0, 0.5]},
+    {"label": "two", "text": "abc cab abc"},
+    {},
+    {"speaker": "ben", "text": "bbb", "embedding": [0.0, 0.0, 3.0]},
+    {"label": "one", "speaker": "cy", "text": "a", "embedding": [1.0, -2.0, 0.5]},
+]
+SEEDS = list(range(len(TOLD)))
+
+
+def conditions_of(vocabulary: Vocabulary) -> dict[str, Tensor]:
+    known = [{c: v for c, v in told.items() if c in vocabulary.columns} for told in TOLD]
+    return vocabulary.encode(known)
+
+
+def row(conditions: Mapping[str, Tensor], b: int) -> dict[str, Tensor]:
+    """Alone, and without the padding that its neighbours need."""
+    alone = {name: values[b : b + 1] for name, values in conditions.items()}
+    if "text" in alone:
+        alone["text"] = alone["text"][:, : int((alone["text"] > 0).sum())]
+    return alone
+
+
+@pytest.fixture(params=VOCABULARIES)
+def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    return VOCABULARIES[request.param]
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+@pytest.mark.parametrize("name", ["eager", "native", "compiled"])
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
+def test_every_engine_is_the_model(
+    name: str,
+    positions: str,
+    weights: str,
+    vocabulary: Vocabulary,
+    make_model: MakeModel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cached step by step, in a batch of unlike texts, as a full pass over each alone."""
+    if name == "native":
+        try:
+            find_compiler()
+        except ValueError as error:
+            pytest.skip(str(error))
+    monkeypatch.setattr(compiled, "_compiled", lambda: decode_step)
+    model = make_model("delay", positions, end_token=True, vocabulary=vocabulary)
+    conditions = conditions_of(vocabulary)
+    inputs = torch.randint(V, (len(TOLD), K, 9), generator=torch.Generator().manual_seed(0))
+    inputs[:, :, 0] = model.special
+    with torch.inference_mode():
+        engine = Engine(name, model, weights, None)
+        given = engine.model.condition(conditions)
+        reader = engine.reader(len(TOLD), 9, False, given)
+        found = torch.stack([reader.read(inputs[:, :, s : s + 1]) for s in range(9)], dim=2)
+        rounded = round_weights(model, weights)
+        for b in range(len(TOLD)):
+            alone = rounded.condition(row(conditions, b))
+            expected = rounded.extend(inputs[b : b + 1], conditions=alone)
+            torch.testing.assert_close(found[b : b + 1], expected, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+@pytest.mark.parametrize("prompted", [False, True])
+def test_a_sample_is_the_same_alone_and_in_a_batch(
+    guidance: float,
+    prompted: bool,
+    vocabulary: Vocabulary,
+    make_model: MakeModel,
+    engine: str,
+) -> None:
+    model, pattern = make_model("delay", vocabulary=vocabulary), make_pattern("delay", K)
+    conditions, sampling = conditions_of(vocabulary), Sampling(guidance=guidance)
+    prompt = torch.arange(K * 3).view(K, 3) if prompted else None
+    together = generate(
+        model,
+        pattern,
+        20,
+        CONTEXT,
+        SEEDS,
+        prompt,
+        sampling=sampling,
+        conditions=conditions,
+        engine=engine,
+    )
+    for b, seed in enumerate(SEEDS):
+        alone = generate(
+            model,
+            pattern,
+            20,
+            CONTEXT,
+            [seed],
+            prompt,
+            sampling=sampling,
+            conditions=row(conditions, b),
+            engine=engine,
+        )
+        assert torch.equal(alone[0], together[b])
+
+
+def test_what_is_told_changes_the_sample(vocabulary: Vocabulary, make_model: MakeModel) -> None:
+    model, pattern = make_model("delay", vocabulary=vocabulary), make_pattern("delay", K)
+    conditions = conditions_of(vocabulary)
+    codes = generate(model, pattern, 8, CONTEXT, [0] * len(TOLD), conditions=conditions)
+    same = [(a, b) for a in range(len(TOLD)) for b in range(a) if torch.equal(codes[a], codes[b])]
+    assert same == [(4, 0)]  # the two that are told the same
+    assert torch.equal(
+        generate(model, pattern, 8, CONTEXT, [0]), codes[2:3]
+    )  # telling nothing is the same as no conditions at all
+
+
+@pytest.mark.parametrize("guidance", [0.0, 0.5, 4.0])
+def test_guided_samples_are_those_of_two_full_passes(
+    guidance: float, vocabulary: Vocabulary, make_model: MakeModel, engine: str
+) -> None:
+    """Uncached: greedy ids are the most probable ones of the two passes' mixture."""
+    model, pattern = make_model("delay", vocabulary=vocabulary), make_pattern("delay", K)
+    conditions = conditions_of(vocabulary)
+    sampling = Sampling(greedy=True, guidance=guidance)
+    codes = generate(
+        model,
+        pattern,
+        CONTEXT,
+        CONTEXT,
+        SEEDS,
+        sampling=sampling,
+        conditions=conditions,
+        engine=engine,
+    )
+    positions = pattern.positions(CONTEXT)
+    lengths = torch.full((len(codes),), CONTEXT)
+    steps, mask = lay_out(codes, lengths, None, positions, model.special)
+    with torch.inference_mode():
+        told, untold = model(steps, conditions), model(steps, not_told(conditions))
+    best = guide(told, untold, guidance).argmax(dim=-1)
+    assert torch.equal(best[mask], steps[mask])
+    if guidance == 0:
+        assert torch.equal(codes[0], codes[1])
+
+
+def test_conditions_are_heard_without_end(make_model: MakeModel, engine: str) -> None:
+    """What is told is not pushed out of a ring by the steps."""
+    vocabulary = ALL
+    model, pattern = make_model("delay", vocabulary=vocabulary), make_pattern("delay", K)
+    told = conditions_of(vocabulary)
+    one, other = (
+        generate(
+            model,
+            pattern,
+            60,
+            CONTEXT,
+            [7],
+            prompt=torch.zeros(K, 2, dtype=torch.long),
+            conditions=row(told, b),
+            engine=engine,
+        )
+        for b in (0, 1)
+    )
+    assert not torch.equal(one[:, :, 50:], other[:, :, 50:])
+
+
+def test_likelihood_is_that_of_the_loss(make_model: MakeModel) -> None:
+    model = make_model("delay", end_token=True, vocabulary=ALL)
+    pattern, conditions = make_pattern("delay", K), conditions_of(ALL)
+    codes = torch.randint(V, (K, 6), generator=torch.Generator().manual_seed(0))
+    steps, mask = lay_out(
+        codes[None], torch.tensor([6]), torch.tensor([True]), pattern.positions(7), model.special
+    )
+    with torch.inference_mode():
+        log_p = model(steps, row(conditions, 0)).log_softmax(dim=-1)
+    picked = log_p.gather(3, steps.clamp(max=V)[..., None])[..., 0][mask]
+    found = nats_per_code(model, pattern, codes, CONTEXT, row(conditions, 0), ended=True)
+    assert found == pytest.approx(-float(picked.mean()), rel=1e-5)
+    assert len(picked) == K * 6 + 1
+    other = nats_per_code(model, pattern, codes, CONTEXT, row(conditions, 1), ended=True)
+    assert other != pytest.approx(found, rel=1e-3)
+    # Longer than a window: each window alone, and the end in the last.
+    long = nats_per_code(model, pattern, codes.repeat(1, 2), CONTEXT, row(conditions, 0))
+    assert 0 < long < 30
+
+
+@pytest.mark.parametrize("problem", ["conditions", "guidance", "rows"])
+def test_what_does_not_fit_is_refused(problem: str, make_model: MakeModel) -> None:
+    pattern = make_pattern("delay", K)
+    if problem == "conditions":
+        with pytest.raises(ValueError, match=r"conditions are for a model .* and this one was not"):
+            told = conditions_of(LABELS)
+            generate(make_model("delay"), pattern, 3, CONTEXT, SEEDS, conditions=told)
+    elif problem == "guidance":
+        with pytest.raises(ValueError, match=r"guidance are for a model"):
+            generate(make_model("delay"), pattern, 3, CONTEXT, [0], sampling=Sampling(guidance=2.0))
+    else:
+        with pytest.raises(ValueError, match=r"conditions of 5 samples .*, 1 are drawn"):
+            model = make_model("delay", vocabulary=LABELS)
+            generate(model, pattern, 3, CONTEXT, [0], conditions=conditions_of(LABELS))

@@ -1,0 +1,195 @@
+"""What is told of clips, from the columns of a store to the loss."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from audiolm.codec import EncodecCodec
+from audiolm.model.vocabulary import Vocabulary
+from audiolm.tokens import Mix, Rules, TokenStore, check_clips, folder_clips, prepare_store
+from audiolm.training import ClipConditions, TokenData, read_vocabulary
+
+from .conftest import CONTEXT, MODEL, make_module
+from .test_token_data import serve
+
+WORDS = ("ah", "bee", "sea")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) -> TokenStore:
+    """Clips of 5 to 14 frames with words; of one nothing is told, one has a vector of its own."""
+    folder = tmp_path_factory.mktemp("told")
+    rng = np.random.default_rng(0)
+    lines: list[dict[str, Any]] = []
+    for i in range(30):
+        noise = rng.normal(0, 0.1, 12 * (5 + i % 10))
+        soundfile.write(folder / f"{i:02d}.wav", noise, 800)
+        np.save(folder / f"{i:02d}.npy", np.full((1, 3), float(i)))
+        word = WORDS[i % 3]
+        lines.append(
+            {
+                "file_name": f"{i:02d}.wav",
+                "label": word,
+                "speaker": str(i % 2),
+                "text": " ".join([word] * (1 + i % 4)),
+                "embedding": f"{i:02d}.npy",
+            }
+        )
+    lines[7] = {"file_name": "07.wav"}
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    store_dir = tmp_path_factory.mktemp("tokens")
+    report = check_clips(
+        folder_clips(folder),
+        tmp_path_factory.mktemp("checked"),
+        Rules(),
+        num_workers=0,
+        show_progress=False,
+    )
+    prepare_store(report, tiny_codec, store_dir, show_progress=False)
+    return TokenStore(store_dir)
+
+
+def words_of(store: TokenStore, **columns: Any) -> Vocabulary:
+    found = read_vocabulary(Mix([store]), 0.2, **columns)
+    assert found is not None
+    return found
+
+
+def everything(store: TokenStore) -> Vocabulary:
+    return words_of(store, labels=["label", "speaker"], text="text", vector="embedding")
+
+
+def data_of(store: TokenStore, words: Vocabulary, **overrides: Any) -> TokenData:
+    settings = {"context_frames": CONTEXT, "batch_size": 4, "valid_fraction": 0.2}
+    return TokenData(store, **{**settings, "end_token": True, "vocabulary": words, **overrides})
+
+
+def test_the_words_are_those_of_the_clips(told: TokenStore) -> None:
+    words = everything(told)
+    assert words.labels == {"label": sorted(WORDS), "speaker": ["0", "1"]}
+    assert set(words.alphabet) == set(" ".join(WORDS))
+    assert words.vector_size == 3 and words.max_text_len == len("bee bee bee bee")
+    assert read_vocabulary(Mix([told]), 0.2) is None
+
+
+def test_each_row_is_told_of_its_own_clip(told: TokenStore) -> None:
+    words = everything(told)
+    conditions = pickle.loads(pickle.dumps(data_of(told, words).conditions))
+    assert isinstance(conditions, ClipConditions)
+    for batch in serve(data_of(told, words)):
+        rows = batch["conditions"]
+        for b in range(len(batch["lengths"])):
+            i = rows["vector"][b, 0]
+            if i.isnan():
+                assert rows["labels"][b].tolist() == [0, 0]
+                assert rows["text"][b].tolist()[1:] == [0] * (rows["text"].shape[1] - 1)
+                continue
+            word = WORDS[int(i) % 3]
+            assert rows["labels"][b].tolist() == [1 + sorted(WORDS).index(word), 1 + int(i) % 2]
+            assert int(batch["lengths"][b]) == 5 + int(i) % 10
+            text = " ".join([word] * (1 + int(i) % 4))
+            assert torch.equal(
+                rows["text"][b, : len(text) + 1], words.encode([{"text": text}])["text"][0]
+            )
+
+
+def test_a_text_is_that_of_a_whole_clip(told: TokenStore) -> None:
+    with_text = data_of(told, words_of(told, text="text"))
+    longer = sum(5 + i % 10 > CONTEXT for i in range(30))
+    assert with_text.too_long == longer > 0
+    assert all(batch["ends"].all() for batch in serve(with_text))
+    without = data_of(told, words_of(told, labels=["label"]))
+    assert without.too_long == 0
+    assert not all(batch["ends"].all() for batch in serve(without))
+
+
+def test_a_row_is_scored_alone_as_in_a_batch(told: TokenStore, tiny_codec: EncodecCodec) -> None:
+    """Of unlike lengths and texts, with ends: nothing of the neighbours, nothing of the padding."""
+    words = everything(told)
+    for pattern in ("delay", "parallel", "flatten", "coarse_first"):
+        module = make_module(
+            tiny_codec,
+            pattern=pattern,
+            model={**MODEL, "end_token": True},
+            conditioning=words.settings(),
+        ).eval()
+        for batch in serve(data_of(told, words, pattern=pattern), 0, 4):
+            nats, counts = module.nats(batch)
+            assert counts.tolist() == [
+                int(batch["lengths"].sum()) + int(batch["ends"].sum()) * (k == 0) for k in range(3)
+            ]
+            alone = []
+            for b, length in enumerate(batch["lengths"].tolist()):
+                row = {n: values[b : b + 1] for n, values in batch["conditions"].items()}
+                row["text"] = row["text"][:, : int((row["text"] > 0).sum())]
+                one = {
+                    "codes": batch["codes"][b : b + 1, :, :length],
+                    "lengths": batch["lengths"][b : b + 1],
+                    "ends": batch["ends"][b : b + 1],
+                    "conditions": row,
+                }
+                alone.append(module.nats(one))  # type: ignore[arg-type]
+            torch.testing.assert_close(sum(x[0] for x in alone), nats, rtol=1e-5, atol=1e-4)
+
+
+def test_what_is_told_can_be_learnt(told: TokenStore, tiny_codec: EncodecCodec) -> None:
+    """Codes that follow from the label alone: the loss falls far below that of no label."""
+    words = words_of(told, labels=["label"])
+    module = make_module(tiny_codec, model={**MODEL, "dropout": 0.0}, conditioning=words.settings())
+    labels = torch.arange(3).repeat(8)
+    codes = (labels * 7 % 32)[:, None, None].expand(24, 3, 1)
+    batch: Any = {
+        "codes": codes,
+        "lengths": torch.ones(24, dtype=torch.long),
+        "ends": torch.zeros(24, dtype=torch.bool),
+        "conditions": {"labels": 1 + labels[:, None]},
+    }
+    optimizer = torch.optim.Adam(module.model.parameters(), 1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nats, counts = module.nats(batch)
+        (nats.sum() / counts.sum()).backward()
+        optimizer.step()
+    assert float(nats.sum() / counts.sum()) < 0.1 < np.log(3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"labels": ["mood"]}, "the column mood, which no clip of .* has; there are: embedding"),
+        ({"labels": ["text"], "text": "text"}, "a column twice: text, text"),
+        ({"vector": "speaker"}, r"clip .*wav of .*: speaker='\d' is no list"),
+        ({"labels": ["label"], "drop": -0.1}, "conditioning.drop=-0.1 must be"),
+        ({"text": "text", "text_layers": -1}, "text_layers=-1 must be 0 or more"),
+    ],
+    ids=str,
+)
+def test_what_columns_cannot_be(told: TokenStore, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        words_of(told, **columns)
+
+
+def test_no_clip_is_short_enough(told: TokenStore) -> None:
+    with pytest.raises(ValueError, match="as short as context="):
+        data_of(told, words_of(told, text="text"), context_frames=3)
+
+
+def test_a_vector_that_is_gone_is_told(told: TokenStore, tmp_path: Path) -> None:
+    words = everything(told)
+    clip = next(c for c in range(len(told)) if "03.wav" in told.record(c)["id"])
+    file = Path(told.record(clip)["path"]).parent / "03.npy"
+    kept = file.read_bytes()
+    file.unlink()
+    try:
+        with pytest.raises(ValueError, match=r"clip 03.wav of .*03.npy"):
+            ClipConditions([told], words).told(0, clip)
+    finally:
+        file.write_bytes(kept)
