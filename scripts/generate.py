@@ -1,7 +1,12 @@
-"""Generate audio with a trained model: python scripts/generate.py [ckpt_path=FILE] [key=value]"""
+"""Generate audio with a trained model: python scripts/generate.py [ckpt_path=FILE] [key=value]
+
+conditioning.COLUMN=VALUE tells a conditional model what to say: conditioning.label=7.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import math
 import time
@@ -12,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -19,11 +25,14 @@ from tqdm import tqdm
 
 from audiolm.audio import GrowingWav, read_audio, replacing, write_wav
 from audiolm.codec import EncodecCodec, load_codec
+from audiolm.evaluation import longest_loop, longest_silence
+from audiolm.generation import Sampling, cut_at_end, prepare, stream
 from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
 from audiolm.generation.engines import Engine, why_not_native
-from audiolm.generation.streaming import prepare, stream
+from audiolm.generation.likelihood import nats_per_code
+from audiolm.model.vocabulary import Vocabulary
 from audiolm.spectrogram import draw_spectrogram
-from command_line import RUNS, best_checkpoint, newest_run, start
+from command_line import RUNS, best_checkpoint, make_sampling, newest_run, start
 from live_output import RawSound, play_hint, standard_output
 
 
@@ -45,6 +54,13 @@ def check_output(cfg: DictConfig) -> None:
             f"out=- is one sound, not num_samples={cfg.num_samples}; pass num_samples=1, "
             f"or out=DIR for files"
         )
+    if cfg.best_of < 1:
+        raise ValueError(f"best_of={cfg.best_of} must be at least 1")
+    if cfg.best_of > 1 and (cfg.stream or cfg.out == "-"):
+        raise ValueError(
+            f"best_of={cfg.best_of} chooses among whole samples, and cannot be heard while they "
+            f"are drawn; leave stream=true and out=- away"
+        )
     if cfg.duration == math.inf and not (cfg.stream or cfg.out == "-"):
         raise ValueError("duration=inf is for what is heard as it is made; pass stream=true too")
 
@@ -60,26 +76,34 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
     num_frames = frames_of_duration(cfg.duration, codec)
     prompt = encode_prompt(cfg, codec, trained.context_frames)
     out = out_folder(cfg, path)
-    sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
+    sampling = make_sampling(cfg)
+    told: Any = OmegaConf.to_container(cfg.conditioning, resolve=True)
+    count = cfg.num_samples * cfg.best_of
+    conditions = read_conditions(told, trained.vocabulary, sampling, count)
     loaded = time.perf_counter()
     engine = prepare(
         trained.model,
         trained.pattern,
         num_frames,
         trained.context_frames,
-        cfg.num_samples,
+        count,
+        sampling=sampling,
         engine=cfg.engine,
         weights=cfg.weights,
     )
     built = time.perf_counter()
-    seeds = [cfg.seed + i for i in range(cfg.num_samples)]
-    drawing = Drawing(trained, codec, num_frames, seeds, prompt, sampling, engine)
+    seeds = [cfg.seed + i for i in range(count)]
+    drawing = Drawing(
+        trained, codec, num_frames, seeds, prompt, sampling, conditions, engine, cfg.best_of
+    )
     about = {
         "checkpoint": str(path),
         "step": trained.step,
         "prompt": cfg.prompt,
         "prompt_seconds": 0.0 if prompt is None else prompt.shape[1] / codec.frame_rate,
-        "sampling": sampling,
+        "conditioning": told,
+        "sampling": dataclasses.asdict(sampling),
+        "best_of": cfg.best_of,
         "codec": trained.codec,
         "engine": engine.name,
         "weights": cfg.weights,
@@ -97,17 +121,54 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
         write_whole(drawing, cfg.duration, out, about)
 
 
+def read_conditions(
+    told: dict[str, Any], vocabulary: Vocabulary | None, sampling: Sampling, count: int
+) -> dict[str, Tensor] | None:
+    """What the user tells of each of `count` samples; None for an unconditional model.
+
+    Raises:
+        ValueError: for what the model does not know, and guidance that it was not trained for.
+        OSError: a .npy file that cannot be read.
+    """
+    if vocabulary is None:
+        if told:
+            raise ValueError(
+                f"conditioning.{next(iter(told))}: this model was trained without conditions; "
+                f"leave it away, or train with conditioning=label or conditioning=text"
+            )
+        return None
+    if sampling.guidance != 1 and vocabulary.drop == 0:
+        raise ValueError(
+            f"sampling.guidance={sampling.guidance} needs a model that was trained with "
+            f"conditioning.drop above 0, this one had 0; leave it away"
+        )
+    told = dict(told)
+    if (text := told.get(vocabulary.text or "")) is not None:
+        unknown = vocabulary.unknown_characters(text)
+        if unknown:
+            print(f"left out of the text, as no text in training had them: {unknown}")
+    vector = told.get(vocabulary.vector or "")
+    if isinstance(vector, str) and vector.endswith(".npy"):
+        told[vocabulary.vector or ""] = np.load(vector, allow_pickle=False).ravel().tolist()
+    return vocabulary.encode([told] * count)
+
+
 @dataclass
 class Drawing:
-    """What is to be drawn: B = len(seeds) samples of `num_frames`, or without end for None."""
+    """What is to be drawn: B = len(seeds) samples of `num_frames`, or without end for None.
+
+    Of each `best_of` in turn, the one that the model finds the most probable is kept.
+    """
 
     trained: TrainedModel
     codec: EncodecCodec
     num_frames: int | None
     seeds: list[int]
     prompt: Tensor | None
-    sampling: dict[str, Any]
+    sampling: Sampling
+    conditions: dict[str, Tensor] | None
     engine: Engine
+    best_of: int
 
     def chunks(self) -> Iterator[Tensor]:
         """Codes (B, K, t), with a bar of frames; its factor of real time counts all samples."""
@@ -118,8 +179,9 @@ class Drawing:
             self.trained.context_frames,
             self.seeds,
             self.prompt,
+            sampling=self.sampling,
+            conditions=self.conditions,
             engine=self.engine,
-            **self.sampling,
         )
         count = len(self.seeds)
         with tqdm(total=self.num_frames, unit="frame", desc=_samples(count)) as bar:
@@ -131,35 +193,132 @@ class Drawing:
                 realtime = count * drawn_frames / self.codec.frame_rate / seconds
                 bar.set_postfix_str(f"{realtime:.1f} x real time", refresh=False)
 
-    def blocks(self, num_samples: int | None) -> Iterator[Tensor]:
-        """Blocks of sound (B, C, n), as the codes come; `num_samples` in all, None for no end."""
-        for block in self.codec.decode_stream(self.chunks()):
-            if num_samples is not None:
-                block = block[:, :, :num_samples]
-                num_samples -= block.shape[2]
-            yield block.cpu()
-            if num_samples == 0:
+    def samples(self) -> list[Sample]:
+        """All samples, whole; of several candidates each the best."""
+        size = self.trained.model.codebook_size
+        drawn = cut_at_end(torch.cat(list(self.chunks()), dim=2), size)
+        samples = [
+            self._sample(b, codes, codes.shape[1] != self.num_frames)
+            for b, codes in enumerate(drawn)
+        ]
+        groups = [samples[i : i + self.best_of] for i in range(0, len(samples), self.best_of)]
+        return [min(group, key=lambda sample: sample.nats_per_code) for group in groups]
+
+    def _sample(self, b: int, codes: Tensor, ended: bool) -> Sample:
+        conditions = self.conditions and {
+            name: values[b : b + 1] for name, values in self.conditions.items()
+        }
+        nats = nats_per_code(
+            self.trained.model,
+            self.trained.pattern,
+            codes,
+            self.trained.context_frames,
+            conditions,
+            ended,
+        )
+        return Sample(self.seeds[b], codes, ended, nats)
+
+    def blocks(self, num_samples: int | None) -> Iterator[list[Tensor]]:
+        """Blocks of sound (C, n) of each sample, as the codes come; empty behind its end.
+
+        `num_samples` of sound each at most, None for no limit.
+        """
+        copies = itertools.tee(self.chunks(), len(self.seeds))
+        streams = [
+            self.codec.decode_stream(self._codes_of(b, chunks)) for b, chunks in enumerate(copies)
+        ]
+        written = [0] * len(streams)
+        nothing = torch.empty(self.codec.channels, 0)
+        while True:
+            blocks = []
+            for b, sound in enumerate(streams):
+                block = next(sound, None)
+                block = nothing if block is None else block[0].cpu()
+                if num_samples is not None:
+                    block = block[:, : num_samples - written[b]]
+                written[b] += block.shape[1]
+                blocks.append(block)
+            if not any(block.shape[1] for block in blocks):
                 return
+            yield blocks
+
+    def _codes_of(self, b: int, chunks: Iterator[Tensor]) -> Iterator[Tensor]:
+        """The codes (1, K, t) of one sample, until its end."""
+        for chunk in chunks:
+            (codes,) = cut_at_end(chunk[b : b + 1], self.trained.model.codebook_size)
+            if codes.shape[1]:
+                yield codes[None]
+            if codes.shape[1] < chunk.shape[2]:
+                return
+
+
+@dataclass
+class Sample:
+    """What was drawn: codes (K, T), whether it ended by itself, and its own mean nats per code."""
+
+    seed: int
+    codes: Tensor
+    ended: bool
+    nats_per_code: float
 
 
 def write_whole(drawing: Drawing, duration: float, out: Path, about: dict[str, Any]) -> None:
     """Draw all, then write it: sound scaled to fit, a picture, and figures."""
     out.mkdir(parents=True, exist_ok=True)
-    codec, count = drawing.codec, len(drawing.seeds)
+    codec = drawing.codec
     started = time.perf_counter()
-    codes = torch.cat(list(drawing.chunks()), dim=2)
-    waveforms = codec.decode(codes, round(duration * codec.sample_rate)).cpu()
+    samples = drawing.samples()
+    waveforms = [
+        codec.decode(
+            sample.codes[None], None if sample.ended else round(duration * codec.sample_rate)
+        )[0].cpu()
+        for sample in samples
+    ]
     seconds = time.perf_counter() - started
-    speed = speeds(count, drawn_seconds(drawing, waveforms.shape[2]), codec.frame_rate, seconds)
-    for i, (seed, waveform) in enumerate(zip(drawing.seeds, waveforms, strict=True)):
+    drawn = sum(drawn_seconds(drawing, waveform.shape[1]) for waveform in waveforms)
+    speed = speeds(drawn, codec.frame_rate, seconds)
+    for i, (sample, waveform) in enumerate(zip(samples, waveforms, strict=True)):
         stem = out / f"sample_{i:03d}"
         gain = write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
-        title = f"step {about['step']}, seed {seed}"
+        title = f"step {about['step']}, seed {sample.seed}"
         draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
-        write_json(stem, {**about, "seed": seed, "duration": duration, **speed, "gain": gain})
-    print(f"wrote {_samples(count)} of {duration:g} s to {out}{speed_words(speed)}")
+        figures = {
+            "seed": sample.seed,
+            "duration": waveform.shape[1] / codec.sample_rate,
+            "ended": sample.ended,
+            "nats_per_code": sample.nats_per_code,
+            **findings(sample.codes.cpu(), waveform, codec),
+            **speed,
+            "gain": gain,
+        }
+        write_json(stem, {**about, **figures})
+    print(
+        f"wrote {_samples(len(samples))} of {lengths(samples, codec)} to {out}{speed_words(speed)}"
+    )
+    if drawing.trained.model.end_token and drawing.sampling.end:
+        guarded = sum(not sample.ended for sample in samples)
+        print(
+            f"ended by itself: {len(samples) - guarded} of {len(samples)}"
+            + (f"; the others were cut at duration={duration:g}" if guarded else "")
+        )
     print_engine(about)
     print("next: listen to them, or go on with a recording: prompt=FILE prompt_duration=2")
+
+
+def lengths(samples: Sequence[Sample], codec: EncodecCodec) -> str:
+    """In words: "5 s", or "0.3 to 0.5 s"."""
+    seconds = sorted(sample.codes.shape[1] / codec.frame_rate for sample in samples)
+    shortest, longest = f"{seconds[0]:.3g}", f"{seconds[-1]:.3g}"
+    return f"{longest} s" if shortest == longest else f"{shortest} to {longest} s"
+
+
+def findings(codes: Tensor, waveform: Tensor, codec: EncodecCodec) -> dict[str, Any]:
+    """Of codes (K, T) and their sound (C, N): the longest silence and the longest loop."""
+    loop = longest_loop(codes, codec.frame_rate)
+    return {
+        "longest_silence": dataclasses.asdict(longest_silence(waveform, codec.sample_rate)),
+        "longest_loop": {**dataclasses.asdict(loop), "repeats": loop.repeats},
+    }
 
 
 def write_growing(drawing: Drawing, duration: float, out: Path, about: dict[str, Any]) -> None:
@@ -203,13 +362,11 @@ def write_raw(drawing: Drawing, duration: float, raw: BinaryIO, about: dict[str,
 class Live:
     """How drawing and writing side by side went."""
 
-    count: int
-    """Samples drawn at a time."""
     frame_rate: float
     sound: float
-    """Seconds of each sample."""
+    """Seconds of the longest sample."""
     drawn: float
-    """Seconds of them that are not the prompt's."""
+    """Seconds of all of them that are not the prompt's."""
     prompted: bool
     seconds: float
     to_first_sound: float | None
@@ -221,14 +378,14 @@ class Live:
         return {
             "stopped": self.stopped,
             "seconds_to_first_sound": self.to_first_sound,
-            **speeds(self.count, self.drawn, self.frame_rate, self.seconds),
+            **speeds(self.drawn, self.frame_rate, self.seconds),
         }
 
     def report(self, what: str, where: str, clipped: int) -> None:
         if self.to_first_sound is None:
             print(f"nothing written to {where}: stopped before the first sound")
             return
-        speed = speeds(self.count, self.drawn, self.frame_rate, self.seconds)
+        speed = speeds(self.drawn, self.frame_rate, self.seconds)
         whose = ", the prompt's," if self.prompted else ""
         print(
             f"wrote {what} of {self.sound:.4g} s to {where}{speed_words(speed)}, first "
@@ -249,18 +406,17 @@ def play(drawing: Drawing, duration: float, sinks: Sequence[GrowingWav | RawSoun
     try:
         for block in drawing.blocks(None if duration == math.inf else round(duration * rate)):
             for sink, sound in zip(sinks, block, strict=True):
-                sink.write(sound)
+                if sound.shape[1]:
+                    sink.write(sound)
             if to_first_sound is None:
                 to_first_sound = time.perf_counter() - started
     except KeyboardInterrupt:
         stopped = True
     seconds = time.perf_counter() - started
-    num_samples = sinks[-1].num_samples
     return Live(
-        len(sinks),
         drawing.codec.frame_rate,
-        num_samples / rate,
-        drawn_seconds(drawing, num_samples),
+        max(sink.num_samples for sink in sinks) / rate,
+        sum(drawn_seconds(drawing, sink.num_samples) for sink in sinks),
         drawing.prompt is not None,
         seconds,
         to_first_sound,
@@ -275,9 +431,9 @@ def drawn_seconds(drawing: Drawing, num_samples: int) -> float:
     return max(0, num_samples - given) / codec.sample_rate
 
 
-def speeds(count: int, drawn: float, frame_rate: float, seconds: float) -> dict[str, float | None]:
-    """Of drawing `count` samples of `drawn` seconds each; None where nothing was drawn."""
-    realtime = count * drawn / seconds if drawn else None
+def speeds(drawn: float, frame_rate: float, seconds: float) -> dict[str, float | None]:
+    """Of drawing samples of `drawn` seconds in all; None where nothing was drawn."""
+    realtime = drawn / seconds if drawn else None
     return {
         "frames_per_second": None if realtime is None else realtime * frame_rate,
         "realtime_factor": realtime,

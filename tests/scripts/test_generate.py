@@ -21,6 +21,8 @@ from audiolm.audio import GrowingWav, read_audio
 
 from .conftest import ROOT, RunScript
 
+ENDLESS = "sampling.end=false"  # a model of seconds of training ends anywhere
+
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -39,7 +41,7 @@ def checkpoint(run_folder: Path, workplace: Path, run_script: RunScript, local: 
 def test_a_stream_is_the_sound_that_would_have_been(
     workplace: Path, run_script: RunScript, checkpoint: str
 ) -> None:
-    settings = [checkpoint, "num_samples=2", "duration=3.01", "seed=5"]
+    settings = [checkpoint, "num_samples=2", "duration=3.01", "seed=5", ENDLESS]
     for out, more in (("whole", []), ("live", ["stream=true"])):
         made = run_script("generate", *settings, f"out={out}", *more)
         assert made.code == 0, made.err
@@ -79,7 +81,7 @@ def test_ctrl_c_keeps_a_playable_file_and_its_figures(
 
     monkeypatch.setattr(GrowingWav, "write", interrupt)
     made = run_script(
-        "generate", checkpoint, "out=o", "stream=true", "duration=inf", "num_samples=1"
+        "generate", checkpoint, "out=o", "stream=true", "duration=inf", "num_samples=1", ENDLESS
     )
     assert made.code == 130 and "stopped after" in made.err and "Traceback" not in made.err
     assert sorted(p.name for p in Path("o").iterdir()) == ["sample_000.json", "sample_000.wav"]
@@ -92,7 +94,7 @@ def test_ctrl_c_keeps_a_playable_file_and_its_figures(
 def test_raw_sound_is_that_of_the_file_and_nothing_else(
     workplace: Path, run_script: RunScript, checkpoint: str
 ) -> None:
-    settings = [checkpoint, "duration=2", "num_samples=1"]
+    settings = [checkpoint, "duration=2", "num_samples=1", ENDLESS]
     assert run_script("generate", *settings, "stream=true", "out=o").code == 0
     samples, _ = soundfile.read("o/sample_000.wav", dtype="int16")
     command = [sys.executable, str(ROOT / "scripts" / "generate.py"), *settings, "out=-"]
@@ -106,7 +108,7 @@ def test_raw_sound_is_that_of_the_file_and_nothing_else(
 
 def test_a_reader_may_leave(workplace: Path, checkpoint: str) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "generate.py"), checkpoint]
-    command += ["out=-", "num_samples=1", "duration=inf"]
+    command += ["out=-", "num_samples=1", "duration=inf", ENDLESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         assert len(process.stdout.read(1000)) == 1000
@@ -131,7 +133,7 @@ def test_the_prompt_is_not_counted_as_drawn(
     workplace: Path, run_script: RunScript, checkpoint: str, more: list[str]
 ) -> None:
     soundfile.write("prompt.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 800)
-    settings = [checkpoint, "prompt=prompt.wav", "num_samples=2", "seed=5", *more]
+    settings = [checkpoint, "prompt=prompt.wav", "num_samples=2", "seed=5", ENDLESS, *more]
     figures = {}
     for drawn in (0, 1):
         duration = 0.3 + drawn
@@ -164,9 +166,9 @@ def test_figures_count_what_was_drawn_behind_the_prompt(
     ):
         drawing = SimpleNamespace(codec=codec, prompt=prompt)
         assert script["drawn_seconds"](drawing, samples) == seconds
-    speeds = script["speeds"](2, 3.0, 75.0, 2.0)
+    speeds = script["speeds"](6.0, 75.0, 2.0)
     assert speeds == {"frames_per_second": 225.0, "realtime_factor": 3.0}
-    assert set(script["speeds"](2, 0.0, 75.0, 2.0).values()) == {None}
+    assert set(script["speeds"](0.0, 75.0, 2.0).values()) == {None}
 
 
 @pytest.mark.parametrize(

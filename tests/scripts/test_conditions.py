@@ -1,0 +1,201 @@
+"""Conditional models from the command line: trained, told what to say, and told what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from .conftest import RunScript
+
+WORDS = ("oh", "no", "so")
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of recordings with all kinds of columns, and room for runs."""
+    root = tmp_path_factory.mktemp("conditions")
+    (root / "set").mkdir()
+    rng = np.random.default_rng(0)
+    lines = []
+    for i in range(18):
+        word, speaker = WORDS[i % 3], "ada" if i % 2 else "ben"
+        tone = np.sin(2 * np.pi * (40 + 30 * (i % 3)) * np.arange(240 + 20 * i) / 800)
+        sound = 0.3 * tone + 0.01 * rng.normal(size=len(tone))
+        soundfile.write(root / "set" / f"{word}_{speaker}_{i}.wav", sound, 800)
+        vector = json.dumps([i % 3, i % 2, 1])
+        lines.append(
+            json.dumps(
+                {
+                    "file_name": f"{word}_{speaker}_{i}.wav",
+                    "text": f"{word.upper()}, {word}",
+                    "speaker": speaker,
+                    "label": word,
+                    "embedding": vector,
+                }
+            )
+        )
+    (root / "set" / "metadata.jsonl").write_text("\n".join(lines))
+    return root
+
+
+@pytest.fixture
+def train(workplace: Path, run_script: RunScript, local: list[str], places: Path) -> object:
+    def train(name: str, *settings: str) -> str:
+        """An override that names the checkpoint of a model, trained once for all tests here."""
+        folder = places / name
+        if not folder.exists():
+            made = run_script(
+                "train",
+                *local,
+                *data_of(places),
+                *settings,
+                f"hydra.run.dir={folder}",
+            )
+            assert made.code == 0, made.err
+        return f"ckpt_path={folder}/checkpoints/last.ckpt"
+
+    return train
+
+
+def data_of(places: Path) -> list[str]:
+    """Overrides for that folder, encoded once."""
+    return [
+        f"data.path={places / 'set'}",
+        f"data.store={places / 'store'}",
+        "prepare.num_checks=0",
+        "callbacks.samples.num_samples=0",
+    ]
+
+
+LABELS = ("conditioning=label", "conditioning.labels=[label,speaker]")
+ALL = ("conditioning=text", "conditioning.labels=[speaker]", "conditioning.vector=embedding")
+
+
+def figures(folder: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(Path(folder, "sample_000.json").read_text())
+    return found
+
+
+def test_labels_are_told_by_name(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]
+    checkpoint = train("labels", *LABELS)
+    told = ["conditioning.label=no", "conditioning.speaker=ada"]
+    for name, more in (("a", told), ("b", told), ("c", ["conditioning.label=so"]), ("d", [])):
+        made = run_script("generate", checkpoint, "num_samples=1", f"out={name}", *more)
+        assert made.code == 0, made.err
+    assert figures("a")["conditioning"] == {"label": "no", "speaker": "ada"}
+    sounds = [Path(name, "sample_000.wav").read_bytes() for name in "abcd"]
+    assert sounds[0] == sounds[1] and len(set(sounds)) == 3
+    guided = ["sampling.guidance=3.0", "num_samples=2", "best_of=3", "out=g"]
+    made = run_script("generate", checkpoint, *told, *guided)
+    assert made.code == 0 and "wrote 2 samples" in made.out, made.err
+    about = figures("g")
+    assert about["best_of"] == 3 and isinstance(about["nats_per_code"], float)
+    assert "longest_silence" in about and "longest_loop" in about and "ended" in about
+    assert [json.loads(Path(f"g/sample_00{i}.json").read_text())["seed"] // 3 for i in (0, 1)] == [
+        0,
+        1,
+    ]
+
+
+def test_text_label_and_vector_together(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]
+    checkpoint = train("all", *ALL)
+    np.save("vector.npy", np.ones(3))
+    for out, vector in (("a", "[1, 1, 1]"), ("b", "vector.npy"), ("c", "[2, 0, 1]")):
+        made = run_script(
+            "generate",
+            checkpoint,
+            "num_samples=1",
+            f"out={out}",
+            "conditioning.text=Oh?ö, (no)=5",
+            "conditioning.speaker=ben",
+            f"conditioning.embedding={vector}",
+        )
+        assert made.code == 0, made.err
+        assert "left out of the text, as no text in training had them: ?ö()=5" in made.out
+    sounds = [Path(name, "sample_000.wav").read_bytes() for name in "abc"]
+    assert sounds[0] == sounds[1] != sounds[2]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "parts"),
+    [
+        ("labels", ["conditioning.label=yes"], ["label=yes", "choose no, oh, so"]),
+        ("labels", ["conditioning.label=soo"], ["did you mean so?"]),
+        ("labels", ["conditioning.speeker=ada"], ["speeker", "mean speaker?", "label, speaker"]),
+        ("labels", ["conditioning.label="], ["conditioning.label is empty"]),
+        ("all", ["conditioning.text="], ["conditioning.text is empty"]),
+        ("all", ["conditioning.text=123"], ["text='123' holds no character of the training"]),
+        ("all", ["conditioning.text=" + "oh " * 90], ["269 characters", "had 6; divide it"]),
+        ("all", ["conditioning.embedding=[1,2]"], ["embedding has 2 numbers", "wants 3"]),
+        ("all", ["conditioning.embedding=loud"], ["embedding='loud' is no list of finite numbers"]),
+        ("all", ["conditioning.embedding=none.npy"], ["none.npy"]),
+        ("undropped", ["conditioning.label=oh", "sampling.guidance=2"], ["guidance=2 needs"]),
+        ("undropped", [], ["conditioning.label is not given", "conditioning.drop=0"]),
+        ("plain", ["conditioning.label=oh"], ["conditioning.label: ", "without conditions"]),
+        ("plain", ["sampling.guidance=2"], ["guidance are for a model", "this one was not"]),
+        ("plain", ["best_of=0"], ["best_of=0 must be at least 1"]),
+        ("plain", ["best_of=2", "stream=true"], ["best_of=2 chooses among whole samples"]),
+        ("plain", ["sampling.temperature=[1,2]"], ["holds 2 numbers, the model has 4 codebooks"]),
+    ],
+    ids=str,
+)
+def test_what_a_model_cannot_be_told(  # type: ignore[no-untyped-def]
+    model: str, settings: list[str], parts: list[str], train, run_script: RunScript
+) -> None:
+    kinds = {
+        "labels": LABELS,
+        "all": ALL,
+        "undropped": ("conditioning=label", "conditioning.drop=0"),
+        "plain": (),
+    }
+    refused = run_script("generate", train(model, *kinds[model]), *settings)
+    assert refused.code == 2 and refused.err.count("error: ") == 1, refused.err
+    assert "Traceback" not in refused.err
+    for part in parts:
+        assert part in refused.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (["conditioning.labels=[label,mood]"], ["the column mood, which no clip", "speaker, text"]),
+        (["conditioning.labels=[label,label]"], ["a column twice"]),
+        (["conditioning=label", "conditioning.drop=1"], ["conditioning.drop=1 must be"]),
+        (["conditioning=vector"], ["conditioning.vector is not set"]),
+        (["conditioning=vector", "conditioning.vector=speaker"], ["speaker='", "no list of"]),
+        (["conditioning=text", "context=0.1"], ["as short as context=0.1"]),
+        (["conditioning=lable"], ["conditioning=lable is unknown, did you mean label?"]),
+    ],
+    ids=str,
+)
+def test_what_a_training_cannot_be_told(
+    settings: list[str],
+    parts: list[str],
+    workplace: Path,
+    run_script: RunScript,
+    local: list[str],
+    places: Path,
+) -> None:
+    refused = run_script("train", *local, *data_of(places), *settings, "hydra.run.dir=run")
+    assert refused.code == 2 and refused.err.count("error: ") == 1, refused.err
+    assert "Traceback" not in refused.err
+    for part in parts:
+        assert part in refused.err
+
+
+def test_a_conditional_run_goes_on(
+    workplace: Path, run_script: RunScript, local: list[str], places: Path
+) -> None:
+    """Its words are read anew from the store; others than the run's are refused."""
+    settings = [*local, *data_of(places), *ALL]
+    assert run_script("train", *settings, "hydra.run.dir=whole").code == 0
+    assert run_script("train", *settings, "hydra.run.dir=half", "trainer.max_steps=2").code == 0
+    more = ["hydra.run.dir=half", "ckpt_path=last"]
+    resumed = run_script("train", *settings, *more)
+    assert resumed.code == 0, resumed.err
+    other = run_script("train", *settings, *more, "trainer.max_steps=9", "conditioning.drop=0.5")
+    assert other.code == 2 and "conditioning" in other.err
