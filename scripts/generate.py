@@ -137,11 +137,7 @@ def read_conditions(
                 f"leave it away, or train with conditioning=label or conditioning=text"
             )
         return None
-    if sampling.guidance != 1 and vocabulary.drop == 0:
-        raise ValueError(
-            f"sampling.guidance={sampling.guidance} needs a model that was trained with "
-            f"conditioning.drop above 0, this one had 0; leave it away"
-        )
+    vocabulary.check_guidance(sampling.guidance)
     told = dict(told)
     if (text := told.get(vocabulary.text or "")) is not None:
         unknown = vocabulary.unknown_characters(text)

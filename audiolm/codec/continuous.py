@@ -1,6 +1,6 @@
 """EnCodec models that take a recording as one whole: 24 kHz and most of any size.
 
-B batch, C audio channels, N audio samples, K codebooks, T codec frames.
+B batch, C audio channels, N audio samples, K codebooks, T codec frames, D width of the latents.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ class Continuous:
             with full_precision(latents.device):
                 codes = self.model.quantizer.vq.encode(latents, n_q=self.n_q)
             yield codes[:, 0]
+
+    def latents(self, clip: Tensor) -> Tensor:
+        """Clip (C, n) to what is quantised of it, (D, T)."""
+        pieces = stream(self.model.encoder.model, [clip[None]], (self.piece,))
+        with full_precision(clip.device):
+            return torch.cat(list(pieces), dim=-1)[0]
 
     def decode_item(self, codes: Tensor) -> Tensor:
         """Codes (K, T) to a waveform (C, T * hop)."""

@@ -1,6 +1,7 @@
 """`EncodecCodec`: an EnCodec of any size behind the `Codec` contract.
 
-B batch, C audio channels, N audio samples, K codebooks, T codec frames, V codes in a codebook.
+B batch, C audio channels, N audio samples, K codebooks, T codec frames, V codes in a codebook,
+D width of the encoder's latents.
 """
 
 from __future__ import annotations
@@ -112,10 +113,7 @@ class EncodecCodec:
         Raises:
             ValueError: wrong shape or channels, no samples, or samples that are not finite.
         """
-        if waveform.dim() != 3 or waveform.shape[0] == 0:
-            raise ValueError(
-                f"waveform of shape {tuple(waveform.shape)}: give (batch, {self.channels}, samples)"
-            )
+        self._check_batch(waveform)
         return torch.stack(self.encode_batch(list(waveform)))
 
     def encode_batch(self, waveforms: Sequence[Tensor]) -> list[Tensor]:
@@ -137,6 +135,24 @@ class EncodecCodec:
         pieces = BATCH_PIECES.get(self.device.type, BATCH_PIECES_ELSEWHERE)
         # Copies are ordinary tensors, which may take part in training; inference tensors may not.
         return [c.clone() for c in self._network.encode_clips(clips, pieces * self._piece)]
+
+    def latents(self, waveform: Tensor) -> Tensor:
+        """What the encoder hands to the quantizer: features of the sound, one vector a frame.
+
+        With segments (48 kHz) these are the latents of sound whose level was taken out, on the grid
+        of the codes: the level is a codebook, and no part of them.
+
+        Args:
+            waveform: (B, C, N), as `encode` takes it.
+
+        Returns:
+            (B, D, T), float32, T = ceil(N / hop_length), D the codec's "dimension".
+
+        Raises:
+            ValueError: as `encode`.
+        """
+        self._check_batch(waveform)
+        return torch.stack([self._network.latents(self._clip(clip)).clone() for clip in waveform])
 
     def decode(self, codes: Tensor, num_samples: int | None = None) -> Tensor:
         """Turn codes into sound.
@@ -224,6 +240,12 @@ class EncodecCodec:
     def save(self, folder: str | Path, stem: str = "codec") -> Path:
         """Write `stem`.safetensors and `stem`.json to `folder`; return the path of the weights."""
         return save_local(self.settings, self.weights, Path(folder) / stem)
+
+    def _check_batch(self, waveform: Tensor) -> None:
+        if waveform.dim() != 3 or waveform.shape[0] == 0:
+            raise ValueError(
+                f"waveform of shape {tuple(waveform.shape)}: give (batch, {self.channels}, samples)"
+            )
 
     def _clip(self, waveform: Tensor) -> Tensor:
         check_clip(waveform, self.channels)

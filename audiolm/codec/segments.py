@@ -26,7 +26,7 @@ sound was. A language model needs one even grid that holds everything. Ours, in 
 The last segment ends where the recording ends, however short (at least two frames and a sample, if
 it is not the only one); the package does the same.
 
-C audio channels, N audio samples, K codebooks, T codec frames.
+C audio channels, N audio samples, K codebooks, T codec frames, D width of the latents.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Segment(NamedTuple):
     last: bool
 
     def own(self, codes: Tensor) -> Tensor:
-        """Of the segment's codes (K, t), those that are not at an edge it shares."""
+        """Of the segment's codes (K, t), or latents, those that are not at an edge it shares."""
         return codes[:, 0 if self.first else 1 : None if self.last else -1]
 
 
@@ -124,12 +124,23 @@ class Segmented:
     def _network_codes(self, x: Tensor) -> Tensor:
         """Segments (B, C, n) to all their codes (B, K, t), edges and level included."""
         with full_precision(x.device):
-            mono = x.mean(dim=1, keepdim=True)
-            level = 1e-8 + mono.pow(2).mean(dim=2, keepdim=True).sqrt()  # (B, 1, 1)
-            latents = self.model.encoder(x / level)
+            latents, level = self._network_latents(x)
             codes = self.model.quantizer.vq.encode(latents, n_q=self.n_q).transpose(0, 1)
             levels = level_to_code(level).expand(-1, -1, codes.shape[2])
             return torch.cat([codes, levels], dim=1)
+
+    def _network_latents(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Segments (B, C, n) to latents (B, D, t) of each at level 1, and the levels (B, 1, 1)."""
+        mono = x.mean(dim=1, keepdim=True)
+        level = 1e-8 + mono.pow(2).mean(dim=2, keepdim=True).sqrt()
+        return self.model.encoder(x / level), level
+
+    def latents(self, clip: Tensor) -> Tensor:
+        """Clip (C, n) to what is quantised of it, (D, T); how loud it is, is not in there."""
+        with full_precision(clip.device):
+            segments = list(self._cut(clip))
+            found = [self._network_latents(segment.samples[None])[0][0] for segment in segments]
+        return torch.cat([s.own(x) for s, x in zip(segments, found, strict=True)], dim=1)
 
     def decode_item(self, codes: Tensor) -> Tensor:
         """Codes (K, T) to a waveform (C, T * hop)."""

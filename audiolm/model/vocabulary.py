@@ -101,6 +101,18 @@ class Vocabulary:
         rows = [self._row(values) for values in told]
         return _stacked(rows)
 
+    def check_guidance(self, guidance: float) -> None:
+        """Refuse guidance where the model never learnt what to expect of a recording untold.
+
+        Raises:
+            ValueError: for guidance other than 1 of a model trained without dropping.
+        """
+        if guidance != 1 and self.drop == 0:
+            raise ValueError(
+                f"sampling.guidance={guidance} needs a model that was trained with "
+                f"conditioning.drop above 0, this one had 0; leave it away"
+            )
+
     def encode_known(self, told: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """The same of recordings of a collection: what the model does not know is not told."""
         rows = []

@@ -1,8 +1,8 @@
-"""How often each code occurs: the yardsticks that a training loss is compared with.
+"""How often each code occurs, and follows which: the yardsticks that a loss is compared with.
 
-A model that knew nothing but these frequencies would have the unigram entropy as its loss on the
-codes they were counted on, and the cross-entropy on others. Below it, a model has learned what
-follows what.
+A model that knew nothing but the frequencies of codes would have the unigram entropy as its loss
+on the codes they were counted on, and the cross-entropy on others. Below it, a model has learned
+what follows what; below the bigram's, more than what follows a single code.
 
 Letters: K codebooks, V codes in a codebook.
 """
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from audiolm.tokens.store import TokenStore
 
 _PIECE_FRAMES = 4096
+_JOINED_FRAMES = 16 * _PIECE_FRAMES
 
 
 @dataclass(frozen=True)
@@ -32,34 +33,84 @@ class CodeCounts:
 
 def count_codes(store: TokenStore, spans: NDArray[Any], max_frames: int = 4_000_000) -> CodeCounts:
     """Count every code of the spans, or of an evenly spread sample of about `max_frames` frames."""
-    pieces = -(-spans["frames"] // _PIECE_FRAMES)  # that each span is counted in
-    pieces_end = np.cumsum(pieces)
-    count, total = int(pieces.sum()), int(spans["frames"].sum())
-    sampled = total > max_frames
-    chosen = np.arange(count)
-    if sampled:
-        wanted = max(1, count * max_frames // total)
-        chosen = np.arange(wanted) * count // wanted
-    which = np.searchsorted(pieces_end, chosen, side="right")
-    offsets = (chosen - pieces_end[which] + pieces[which]) * _PIECE_FRAMES
     num_codebooks, size = store.num_codebooks, store.codebook_size
     shift = np.arange(num_codebooks)[:, None] * size
     counts = np.zeros(num_codebooks * size, np.int64)
     frames = 0
     waiting: list[NDArray[np.int64]] = []
     waiting_frames = 0
-    pieces_of = zip(spans[which].tolist(), offsets.tolist(), strict=True)
-    for number, ((clip, start, length), offset) in enumerate(pieces_of):
-        codes = store.read(clip, start + offset, min(length - offset, _PIECE_FRAMES))
+    pieces = _pieces(spans, max_frames)
+    for number, (clip, start, _, length) in enumerate(pieces):
+        codes = store.read(clip, start, length)
         waiting.append(codes + shift)
         waiting_frames += codes.shape[1]
         # Many short clips are counted together: each call costs a pass over all K * V counts.
-        if waiting_frames >= 16 * _PIECE_FRAMES or number + 1 == len(chosen):
+        if waiting_frames >= _JOINED_FRAMES or number + 1 == len(pieces):
             joined = np.concatenate(waiting, axis=1)
             counts += np.bincount(joined.ravel(), minlength=len(counts))
             frames += waiting_frames
             waiting, waiting_frames = [], 0
+    sampled = frames < int(spans["frames"].sum())
     return CodeCounts(counts.reshape(num_codebooks, size), frames, sampled)
+
+
+def count_pairs(
+    store: TokenStore,
+    spans: NDArray[Any],
+    codebooks: Sequence[int],
+    ends: bool,
+    max_frames: int = 4_000_000,
+) -> NDArray[np.int64]:
+    """How often each code follows each other one in its codebook: (len(codebooks), V + 1, V + 1).
+
+    [k, a, b] counts b behind a. Row V stands for what the first code of a span follows, column V
+    for the end of a clip, which is counted where a span reaches it: in codebook 0, and with `ends`
+    only. So the sum over a is how often b occurs. Counted are all spans, or a sample as in
+    `count_codes`. The table takes 8 (V + 1)^2 bytes a codebook.
+    """
+    size = store.codebook_size + 1
+    nothing = end = store.codebook_size
+    pairs = np.zeros((len(codebooks), size * size), np.int64)
+    waiting: list[list[NDArray[np.int64]]] = [[] for _ in codebooks]
+    waiting_frames = 0
+    pieces = _pieces(spans, max_frames)
+    for number, (clip, start, is_first, length) in enumerate(pieces):
+        known = 0 if is_first else 1  # the frame before is read, and counted with its own piece
+        codes = store.read(clip, start - known, length + known)
+        at_end = ends and start + length == store.frames[clip]
+        for place, k in enumerate(codebooks):
+            line = codes[k].astype(np.int64)
+            if is_first:
+                line = np.concatenate([[nothing], line])
+            if at_end and k == 0:
+                line = np.concatenate([line, [end]])
+            waiting[place].append(line[:-1] * size + line[1:])
+        waiting_frames += length
+        if waiting_frames >= _JOINED_FRAMES or number + 1 == len(pieces):
+            for table, found in zip(pairs, waiting, strict=True):
+                table += np.bincount(np.concatenate(found), minlength=len(table))
+                found.clear()
+            waiting_frames = 0
+    return pairs.reshape(len(codebooks), size, size)
+
+
+def _pieces(spans: NDArray[Any], max_frames: int) -> list[tuple[int, int, bool, int]]:
+    """(clip, start, whether its span begins here, frames) of all of the spans, or of a sample."""
+    pieces = -(-spans["frames"] // _PIECE_FRAMES)  # that each span is counted in
+    pieces_end = np.cumsum(pieces)
+    count, total = int(pieces.sum()), int(spans["frames"].sum())
+    chosen = np.arange(count)
+    if total > max_frames:
+        wanted = max(1, count * max_frames // total)
+        chosen = np.arange(wanted) * count // wanted
+    which = np.searchsorted(pieces_end, chosen, side="right")
+    offsets = (chosen - pieces_end[which] + pieces[which]) * _PIECE_FRAMES
+    return [
+        (clip, start + offset, offset == 0, min(frames - offset, _PIECE_FRAMES))
+        for (clip, start, frames), offset in zip(
+            spans[which].tolist(), offsets.tolist(), strict=True
+        )
+    ]
 
 
 def mix_counts(counts: Sequence[NDArray[Any]], shares: Sequence[float]) -> NDArray[np.float64]:
@@ -88,7 +139,38 @@ def unigram_cross_entropy(
     Counts are (K, V). One is added to each training count, so that a code never seen in training
     costs a lot and not infinitely much.
     """
-    smoothed = train_counts + 1
-    logs = np.log(smoothed / smoothed.sum(axis=1, keepdims=True))
+    logs = np.log(_smoothed_shares(train_counts))
     nats: NDArray[np.float64] = -(valid_counts * logs).sum(axis=1) / valid_counts.sum(axis=1)
     return nats
+
+
+def bigram_cross_entropy(train_pairs: NDArray[Any], valid_pairs: NDArray[Any]) -> float:
+    """Nats per code of a codebook that a table of which code follows which gives on held-out codes.
+
+    The pairs are of one codebook, (codes before, codes after), such as a (V + 1, V + 1) of
+    `count_pairs`; without the column of the end where that cannot follow.
+
+    The table is smoothed by absolute discounting. Each pair that was seen gives away a part d of
+    its count, d = n1 / (n1 + 2 n2) where n1 pairs were seen once and n2 twice; what a code before
+    has gathered so goes to all codes in proportion to their own frequency, to which one is added.
+
+    Source: Ney, Essen & Kneser 1994, "On structuring probabilistic dependences in stochastic
+    language modelling".
+    """
+    alone = _smoothed_shares(train_pairs.sum(axis=0)[None])[0]
+    # Within a half: counts of several stores that were mixed are fractions.
+    once, twice = (np.count_nonzero(np.abs(train_pairs - n) < 0.5) for n in (1, 2))
+    discount = once / (once + 2 * twice) if once else 0.5
+    seen = np.maximum(train_pairs.sum(axis=1), 1e-300)
+    unseen = np.where(seen < 1e-299, 1.0, np.minimum(train_pairs, discount).sum(axis=1) / seen)
+    before, after = np.nonzero(valid_pairs)
+    kept = np.maximum(train_pairs[before, after] - discount, 0) / seen[before]
+    logs = np.log(kept + unseen[before] * alone[after])
+    held_out = valid_pairs[before, after]
+    return float(-(held_out * logs).sum() / held_out.sum())
+
+
+def _smoothed_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
+    smoothed = counts + 1
+    shares: NDArray[np.float64] = smoothed / smoothed.sum(axis=1, keepdims=True)
+    return shares
