@@ -1,0 +1,122 @@
+"""Draw samples of a checkpoint that is told what to say, each until it ends by itself.
+
+B samples, K codebooks, N audio samples, T codec frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from audiolm.codec import EncodecCodec, load_codec
+from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
+from audiolm.generation.sampling import Sampling
+from audiolm.generation.streaming import cut_at_end, generate
+
+_BATCH = 50  # samples drawn at once
+
+
+class Sample(NamedTuple):
+    """One sample. It has a frame of silence where it ended before its first frame."""
+
+    waveform: Tensor  # (1, N)
+    frames: int  # T, up to its end
+    ended: bool  # by itself: before the most frames that there could be
+
+
+def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, EncodecCodec]:
+    """The model of a checkpoint and its codec, which lies in the run's folder or in the package.
+
+    Raises:
+        ValueError, OSError: one of them cannot be loaded, the codec is not mono, or the model is
+            not told one of `columns`.
+    """
+    trained = load_checkpoint(path)
+    known = [] if trained.vocabulary is None else trained.vocabulary.columns
+    missing = [column for column in columns if column not in known]
+    if missing:
+        raise ValueError(
+            f"{path} is told {', '.join(known) or 'nothing'}, but {', '.join(missing)} is needed "
+            "to judge it; train with it as a condition"
+        )
+    run = path.resolve().parent
+    folders = [f for f in (run.parent / "codec", run / "codec", run) if f.is_dir()]
+    codec = load_codec(trained.codec, folders)
+    if codec.channels != 1:
+        raise ValueError(f"{path}: its codec has {codec.channels} channels; mono is judged only")
+    return trained, codec
+
+
+def draw_samples(
+    trained: TrainedModel,
+    codec: EncodecCodec,
+    told: Sequence[Mapping[str, Any]],
+    sampling: Sampling,
+    seed: int = 0,
+) -> list[Sample]:
+    """A sample of what is `told`, for each; the i-th from `seed` + i, at most a window long.
+
+    Raises:
+        ValueError: the model does not know what is told, or the settings do not go together.
+    """
+    assert trained.vocabulary is not None  # as `load_conditioned` makes sure
+    samples = []
+    for first in range(0, len(told), _BATCH):
+        part = told[first : first + _BATCH]
+        codes = generate(
+            trained.model,
+            trained.pattern,
+            trained.context_frames,
+            trained.context_frames,
+            range(seed + first, seed + first + len(part)),
+            sampling=sampling,
+            conditions=trained.vocabulary.encode(part),
+        )
+        for one in cut_at_end(codes, codec.codebook_size):
+            frames = one.shape[1]
+            samples.append(
+                Sample(
+                    codec.decode(one[None])[0] if frames else torch.zeros(1, codec.hop_length),
+                    frames,
+                    frames < trained.context_frames,
+                )
+            )
+    return samples
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that `samplings_of` reads."""
+    parser.add_argument("--guidance", type=float, nargs="+", default=[1.0, 2.0, 3.0])
+    parser.add_argument(
+        "--temperature", type=float, nargs="+", default=[1.0], help="one, or one a codebook"
+    )
+    parser.add_argument("--top-k", type=int)
+    parser.add_argument("--top-p", type=float)
+    parser.add_argument("--min-p", type=float)
+    parser.add_argument("--repetition-window", type=int)
+    parser.add_argument("--seed", type=int, default=0, help="of the first sample")
+
+
+def samplings_of(options: argparse.Namespace) -> dict[str, Sampling]:
+    """The settings that the command line names, by what a table calls them; guidance 1 is off.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    given = options.temperature
+    return {
+        f"guidance {guidance:g}": Sampling(
+            temperature=given[0] if len(given) == 1 else given,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            min_p=options.min_p,
+            repetition_window=options.repetition_window,
+            guidance=guidance,
+        )
+        for guidance in options.guidance
+    }

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from audiolm.audio import write_wav
+from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model
+from audiolm.model.vocabulary import Vocabulary
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
+
+import digit_classifier
+import judge_digits
+from judge_digits import Heard, Judgement, Quartiles
+
+SPEAKERS = ["ann", "ben", "eve"]
+
+
+def test_speakers_are_taken_in_turn() -> None:
+    told = judge_digits.speakers_in_turn(SPEAKERS, 4)
+    assert len(told) == 40
+    assert [one["label"] for one in told[:5]] == ["0", "0", "0", "0", "1"]
+    assert [one["speaker"] for one in told[:5]] == ["ann", "ben", "eve", "ann", "ann"]
+
+
+def test_confusion_and_accuracy_by_hand() -> None:
+    counts = judge_digits.confusion([0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 0, 0], 3)
+    assert counts == [[1, 1, 0], [0, 1, 0], [2, 0, 1]]
+    assert judge_digits.accuracy(counts) == 3 / 6
+
+
+def test_durations_in_all_and_by_digit() -> None:
+    told = judge_digits.speakers_in_turn(SPEAKERS, 3)
+    seconds = [float(one["label"]) + i % 3 for i, one in enumerate(told)]  # d, d + 1, d + 2
+    whole, by_digit = judge_digits.durations(told, seconds)
+    assert by_digit[4] == Quartiles(4.5, 5.0, 5.5)
+    assert whole.median == 5.5 and len(by_digit) == 10
+    assert judge_digits.quartiles([3.0]) == Quartiles(3.0, 3.0, 3.0)
+
+
+def test_the_table_holds_samples_against_reconstructions() -> None:
+    def row(right: int, median: float, ended: int | None = None) -> Judgement:
+        digits = [[right if i == j else 0 for j in range(10)] for i in range(10)]
+        digits[1][9] = 10 - right
+        heard = Heard(right / 10, 0.9, digits, [[9, 1], [1, 9]])
+        return Judgement(heard, Quartiles(0.3, median, 0.5), [Quartiles(0, median, 1)] * 10, ended)
+
+    rows = {"real": row(10, 0.40), "reconstructed": row(8, 0.40), "guidance 2": row(6, 0.44, 97)}
+    table = judge_digits.table(rows, ["ann", "ben"])
+    assert "| real | 100.0% | 90.0% | 125.0% | 100.0% | 0.40 (0.30 to 0.50) | 100.0% |  |" in table
+    assert (
+        "| guidance 2 | 60.0% | 90.0% | 75.0% | 100.0% | 0.44 (0.30 to 0.50) | 110.0% | 97" in table
+    )
+    assert "- guidance 2: 1 as 9 (4), ann as ben (1), ben as ann (1)" in table
+
+
+def tone(digit: int, speaker: int, take: int) -> torch.Tensor:
+    time = torch.arange(1600 + 80 * take) / 8000
+    return 0.5 * torch.sin(2 * torch.pi * (300 + 250 * digit + 60 * speaker) * time)[None]
+
+
+@pytest.fixture
+def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tones named as the digits are; the classifiers are trained on them for one epoch."""
+    for digit in range(10):
+        for speaker, name in enumerate(SPEAKERS):
+            for take in (0, 10):
+                path = tmp_path / "digits" / f"{digit}_{name}_{take}.wav"
+                write_wav(path, tone(digit, speaker, take), 8000)
+    quick = partial(digit_classifier.train_classifier, epochs=1)
+    monkeypatch.setattr(digit_classifier, "train_classifier", quick)
+    monkeypatch.setattr(judge_digits, "train_classifier", quick)
+    return tmp_path / "digits"
+
+
+@pytest.fixture
+def checkpoint(make_tiny_codec: Any, tmp_path: Path) -> Path:
+    """Of an untrained model that is told the digit and the speaker."""
+    codec = make_tiny_codec(sample_rate=600)  # 50 frames a second
+    codec.save(tmp_path / "codec")
+    vocabulary = Vocabulary({"label": list("0123456789"), "speaker": SPEAKERS})
+    settings: dict[str, Any] = {
+        "model": {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "end_token": True},
+        "pattern": "delay",
+        "codec": codec.identity(),
+        "context_frames": 20,
+        "conditioning": vocabulary.settings(),
+    }
+    model, _ = build_model(
+        settings["model"], settings["pattern"], settings["codec"], 20, vocabulary
+    )
+    weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    path.parent.mkdir()
+    torch.save(
+        {
+            "audiolm_format": CHECKPOINT_FORMAT,
+            "global_step": 7,
+            "hyper_parameters": settings,
+            "state_dict": weights,
+        },
+        path,
+    )
+    return path
+
+
+def test_command_line(
+    checkpoint: Path, digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [str(checkpoint), str(digits), "--cache", str(tmp_path / "cache")]
+    judge_digits.main([*command, "--samples", "2", "--guidance", "1", "2"])
+    assert "| guidance 2 |" in capsys.readouterr().out
+    out = checkpoint.parent / "judged_digits"
+    result = json.loads((out / "judged.json").read_text())
+    assert list(result["rows"]) == ["real", "reconstructed", "guidance 1", "guidance 2"]
+    assert result["speakers"] == SPEAKERS
+    real, drawn = result["rows"]["real"], result["rows"]["guidance 1"]
+    assert [sum(row) for row in real["heard"]["digits"]] == [3] * 10  # held-out takes alone
+    assert [sum(row) for row in drawn["heard"]["digits"]] == [2] * 10
+    assert real["duration"] == [0.2, 0.25, 0.3]  # of all takes, 0.2 s and 0.3 s long
+    assert real["ended"] is None and 0 <= drawn["ended"] <= 20
+    assert len(list((out / "guidance_1").glob("*.wav"))) == 20
+    assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 2  # trained once
+
+    for wrong in (
+        [str(tmp_path / "none.ckpt"), str(digits)],
+        [str(checkpoint), str(tmp_path / "codec")],
+        [*command, "--samples", "0"],
+        [*command, "--temperature", "0"],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            judge_digits.main(wrong)
+        assert stopped.value.code == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_model_that_is_told_other_things_is_refused(
+    checkpoint: Path, digits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = torch.load(checkpoint, weights_only=True)
+    words = Vocabulary({"genre": ["jazz"]})
+    content["hyper_parameters"]["conditioning"] = words.settings()
+    settings = content["hyper_parameters"]
+    model, _ = build_model(settings["model"], "delay", settings["codec"], 20, words)
+    content["state_dict"] = {f"model.{name}": w for name, w in model.state_dict().items()}
+    torch.save(content, checkpoint)
+    with pytest.raises(SystemExit):
+        judge_digits.main([str(checkpoint), str(digits)])
+    assert "is told genre, but label, speaker is needed" in capsys.readouterr().err
