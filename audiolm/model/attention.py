@@ -329,7 +329,7 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
         """(B, S, D) -> (B, S, D); `hidden` (B, 1, 1, L) is True over padding of the memory."""
-        heads = fused_attention(self._heads(self.q_proj(x)), keys, values, hidden)
+        heads = fastest_attention(self._heads(self.q_proj(x)), keys, values, hidden)
         joined = heads.transpose(1, 2).flatten(2)
         return self.resid_dropout(self.o_proj(joined))  # type: ignore[no-any-return]
 

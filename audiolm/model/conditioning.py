@@ -132,7 +132,7 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.attention_norm = RMSNorm(embed_dim)
         self.attention = MultiHeadAttention(
-            embed_dim, num_heads, dropout=dropout, attn_dropout=0.0, kernel="fused"
+            embed_dim, num_heads, dropout=dropout, attn_dropout=0.0, kernel="auto"
         )
         self.feedforward_norm = RMSNorm(embed_dim)
         self.feedforward = GatedFeedForward(embed_dim, feedforward_width(embed_dim), dropout)
@@ -231,15 +231,24 @@ class Conditioner(nn.Module):
             if num_characters
             else None
         )
+        self.summary = nn.Linear(embed_dim, embed_dim, bias=False) if num_characters else None
+        # What is added starts no larger than the embeddings of the codes, which it would drown.
+        if self.summary is not None:
+            nn.init.normal_(self.summary.weight, std=0.02 / embed_dim**0.5)
         if self.labels is not None:
             nn.init.normal_(self.labels.weight, std=0.02)
         if self.vector is not None:
             nn.init.normal_(self.vector.weight, std=0.02 / vector_size**0.5)
             nn.init.zeros_(self.vector.bias)
 
-    def added(self, conditions: Mapping[str, Tensor]) -> Tensor | None:
-        """What labels and vector add to every step: (B, 1, D); None where there are neither."""
-        parts = []
+    def forward(
+        self, conditions: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """What is added to every step (B, 1, D), the encoded text (B, L, D) and its mask.
+
+        The mask is (B, 1, 1, L), True over padding; text and mask are None without text.
+        """
+        parts, text, hidden = [], None, None
         if self.labels is not None:
             parts.append(self.labels(conditions["labels"] + self.firsts).sum(dim=1))
         if self.vector is not None and self.no_vector is not None:
@@ -247,7 +256,11 @@ class Conditioner(nn.Module):
             told = torch.isfinite(vector).all(dim=1, keepdim=True)
             made = self.vector(vector.nan_to_num().to(self.vector.weight.dtype))
             parts.append(torch.where(told, made, self.no_vector))
-        return torch.stack(parts).sum(dim=0)[:, None] if parts else None
+        if self.text is not None and self.summary is not None:
+            text, hidden = self.text(conditions["text"])
+            letters = ~hidden[:, 0, 0, :, None]
+            parts.append(self.summary((text * letters).sum(dim=1) / letters.sum(dim=1)))
+        return torch.stack(parts).sum(dim=0)[:, None], text, hidden
 
     def nothing(self, batch: int) -> dict[str, Tensor]:
         """Conditions of `batch` recordings of which nothing is told."""

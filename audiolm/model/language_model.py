@@ -126,10 +126,9 @@ class AudioLM(nn.Module):
         """What the decoder is given of B recordings, made once for all steps of theirs."""
         assert self.conditioner is not None
         conditions = {name: c.to(self.heads.weight.device) for name, c in conditions.items()}
-        added = self.conditioner.added(conditions)
-        if self.conditioner.text is None:
+        added, text, hidden = self.conditioner(conditions)
+        if text is None:
             return Conditions(added, [], None)
-        text, hidden = self.conditioner.text(conditions["text"])
         blocks = [block.cross_attention for block in self.transformer.blocks]
         return Conditions(added, [b.read(text) for b in blocks if b is not None], hidden)
 
