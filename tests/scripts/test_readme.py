@@ -8,7 +8,9 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
 from audiolm.codec import EncodecCodec, build_model, pretrained
@@ -29,6 +31,20 @@ SMALL = {  # what turns a command into one of the same kind that takes seconds
         "logger=csv",
     ],
 }
+
+RECIPE = [  # the same for a command with an experiment of its own
+    "codec.num_codebooks=2",
+    "model.embed_dim=32",
+    "model.num_layers=2",
+    "model.num_heads=2",
+    "trainer.max_steps=4",
+    "trainer.val_check_interval=2",
+    "callbacks.samples.num_samples=1",
+    "callbacks.samples.duration=0.5",
+    "prepare.num_checks=0",
+    "optim.warmup_steps=1",
+    "logger=csv",
+]
 
 
 def commands() -> list[list[str]]:
@@ -83,20 +99,43 @@ def fake_encodec(
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
 
 
+@pytest.fixture
+def told_recordings(tmp_path: Path) -> Path:
+    """Recordings named as those of the Free Spoken Digit Dataset, and with texts."""
+    folder = tmp_path / "told"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    lines = ["file_name,text"]
+    for i in range(24):
+        name = f"{i % 8}_{'theo' if i % 2 else 'ann'}_{i}.wav"
+        soundfile.write(folder / name, rng.normal(0, 0.1, 16000), 8000)
+        lines.append(f"{name},Thank you for calling the number {i % 8}.")
+    (folder / "metadata.csv").write_text("\n".join(lines))
+    return folder
+
+
 def test_every_command_runs(
-    workplace: Path, run_script: RunScript, recordings: Path, fake_encodec: None
+    workplace: Path,
+    run_script: RunScript,
+    recordings: Path,
+    told_recordings: Path,
+    fake_encodec: None,
 ) -> None:
     ran = commands()
     assert [words[0] for words in ran].count("scripts/train.py") >= 2
     assert {words[0] for words in ran} >= {"scripts/generate.py", "scripts/evaluate.py"}
     a_file = sorted(recordings.glob("*/*.wav"))[0]
+    recipe = None  # that the commands from here on belong to
     for words in ran:
         script = Path(words[0]).stem
+        recipe = next((w for w in words if w.startswith("experiment=")), recipe)
+        folder = recordings if recipe is None else told_recordings
         arguments = [
-            word.replace("=DIR", f"={recordings}").replace("=FILE", f"={a_file}")
-            for word in words[1:]
+            word.replace("=DIR", f"={folder}").replace("=FILE", f"={a_file}") for word in words[1:]
         ]
-        if script in ("train", "train_codec"):  # the same command at the size of a test
+        if script == "train" and recipe in words:
+            arguments += RECIPE
+        elif script in ("train", "train_codec"):  # the same command at the size of a test
             kept = [a for a in arguments if not a.startswith(("model=", "context=", "trainer."))]
             arguments = [*SMALL[script], *kept]
             if script == "train" and not any(a.startswith("data=") for a in kept):

@@ -72,6 +72,7 @@ def test_from_recordings_to_sound(workplace: Path, run_script: RunScript, local:
         f"out={out}",
         "num_samples=2",
         "duration=3",
+        "sampling.end=false",
     )
     assert made.code == 0, made.err
     for i in (0, 1):
