@@ -117,16 +117,18 @@ def _quote_free(argument: str, config_name: str) -> str:
     """
     key, equals, value = argument.partition("=")
     told = config_name == "generate" and key.startswith("conditioning.")
-    if not equals or not (told or key in PATHS) or value == "null" or value[:1] in ("'", '"'):
-        return f"++{argument}" if told and equals else argument
+    if not equals or not (told or key in PATHS):
+        return argument
+    added = "++" if told else ""
+    if value == "null" or (value[:1] in ("'", '"') and not told):
+        return f"{added}{argument}"
     if not value:
-        if told:
-            raise ValueError(f"{key} is empty; give a word, or leave it away")
-        raise ValueError(f"{key} is empty; pass a path, or {key}=null for none")
+        what = "give a word, or leave it away" if told else f"pass a path, or {key}=null for none"
+        raise ValueError(f"{key} is empty; {what}")
     # Backslashes count for Hydra before a quote only, and OmegaConf would look ${...} up.
     escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)
     escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", r"\${")
-    return f"{'++' if told else ''}{key}='{escaped}'"
+    return f"{added}{key}='{escaped}'"
 
 
 def make_sampling(cfg: DictConfig) -> Sampling:

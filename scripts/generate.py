@@ -77,7 +77,7 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
     prompt = encode_prompt(cfg, codec, trained.context_frames)
     out = out_folder(cfg, path)
     sampling = make_sampling(cfg)
-    told: Any = OmegaConf.to_container(cfg.conditioning, resolve=True)
+    told = told_by(cfg)
     count = cfg.num_samples * cfg.best_of
     conditions = read_conditions(told, trained.vocabulary, sampling, count)
     loaded = time.perf_counter()
@@ -119,6 +119,12 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
         write_growing(drawing, cfg.duration, out, about)
     else:
         write_whole(drawing, cfg.duration, out, about)
+
+
+def told_by(cfg: DictConfig) -> dict[str, Any]:
+    """What the config tells of the samples, by column; null tells nothing."""
+    told: Any = OmegaConf.to_container(cfg.conditioning, resolve=True)
+    return {column: value for column, value in told.items() if value is not None}
 
 
 def read_conditions(
@@ -295,7 +301,7 @@ def write_whole(drawing: Drawing, duration: float, out: Path, about: dict[str, A
         guarded = sum(not sample.ended for sample in samples)
         print(
             f"ended by itself: {len(samples) - guarded} of {len(samples)}"
-            + (f"; the others were cut at duration={duration:g}" if guarded else "")
+            + (f"; the rest was cut at duration={duration:g}" if guarded else "")
         )
     print_engine(about)
     print("next: listen to them, or go on with a recording: prompt=FILE prompt_duration=2")

@@ -82,7 +82,9 @@ def main(cfg: DictConfig) -> None:
         if is_conditional(cfg):  # the words stand in the stores
             mix = stores if isinstance(stores, Mix) else Mix([stores])
             conditioning: Any = OmegaConf.to_container(cfg.conditioning, resolve=True)
-            words = read_vocabulary(mix, cfg.data.valid_fraction, **conditioning)
+            words = read_vocabulary(
+                mix, cfg.data.valid_fraction, module.hparams["context_frames"], **conditioning
+            )
             module = make_module(cfg, codec, words)
             if resume_from is not None:
                 check_same_run(module, resume_from, cfg.trainer.max_steps)
@@ -304,7 +306,8 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
             )
     if (run_dir / "samples").is_dir():
         print(f"samples   {run_dir / 'samples'}")
-    print(f"metrics   {run_dir / 'metrics.csv'}")
+    if (run_dir / "metrics.csv").is_file():  # not after fewer steps than are logged
+        print(f"metrics   {run_dir / 'metrics.csv'}")
 
 
 def exit_interrupted(trainer: Trainer, run_dir: Path) -> NoReturn:

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from audiolm.model.vocabulary import Vocabulary, plain_text, vector_of
 from audiolm.tokens import Mix, TokenStore
-from audiolm.tokens.splits import split_clips
+from audiolm.tokens.splits import Split, split_clips
 
 
 def read_vocabulary(
     mix: Mix,
     valid_fraction: float,
+    context_frames: int,
     labels: Sequence[str] = (),
     text: str | None = None,
     vector: str | None = None,
@@ -29,6 +30,7 @@ def read_vocabulary(
     Args:
         mix: the stores.
         valid_fraction: share of the clips that is held out, whose words do not count.
+        context_frames: of a window; with a text only clips that fit into one are used.
         labels: categorical columns, such as "label" and "speaker".
         text: the column of the text.
         vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
@@ -53,6 +55,8 @@ def read_vocabulary(
     present: set[str] = set()
     for store in mix.stores:
         split = split_clips(store, valid_fraction)
+        if text:
+            split = whole_clips(split, context_frames)
         for clip in np.unique(split.train["clip"]).tolist():
             told = told_of(store, clip)
             present |= told.keys()
@@ -68,6 +72,11 @@ def read_vocabulary(
         if text:  # a held-out one may be the longest
             for clip in np.unique(split.valid["clip"]).tolist():
                 longest = max(longest, len(plain_text(told_of(store, clip).get(text, ""))))
+    if not present and text:
+        raise ValueError(
+            f"no clip is as short as context={context_frames / mix.frame_rate:g} s, and a text is "
+            f"that of a whole clip; raise context, or cut the recordings"
+        )
     for column in columns:
         if column not in present:
             raise ValueError(
@@ -85,6 +94,11 @@ def read_vocabulary(
         drop,
         text_layers,
     )
+
+
+def whole_clips(split: Split, frames: int) -> Split:
+    """What of a split is no longer than so many frames: clips whose text is that of a window."""
+    return Split(*(part[part["frames"] <= frames] for part in split))
 
 
 class ClipConditions:

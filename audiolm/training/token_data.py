@@ -18,10 +18,10 @@ from audiolm.model.patterns import make_pattern, num_steps
 from audiolm.model.vocabulary import Vocabulary
 from audiolm.tokens.batches import StepSampler, TrainingBatches, validation_batches
 from audiolm.tokens.mix import Mix
-from audiolm.tokens.splits import Split, split_clips
+from audiolm.tokens.splits import split_clips
 from audiolm.tokens.store import TokenStore
 from audiolm.tokens.windows import WindowReader
-from audiolm.training.conditions import ClipConditions
+from audiolm.training.conditions import ClipConditions, whole_clips
 from audiolm.training.interrupt import ignore_interrupts
 
 
@@ -110,7 +110,13 @@ class TokenData(pl.LightningDataModule):
         self.splits = [split_clips(store, valid_fraction) for store in self.mix.stores]
         self.too_long = 0
         if vocabulary is not None and vocabulary.text:
-            self.splits, self.too_long = _short_clips(self.splits, context_frames)
+            whole = [whole_clips(split, context_frames) for split in self.splits]
+            self.too_long = sum(
+                len(part) - len(kept)
+                for split, short in zip(self.splits, whole, strict=True)
+                for part, kept in zip(split, short, strict=True)
+            )
+            self.splits = whole
             if not all(len(split.train) for split in self.splits):
                 raise ValueError(
                     f"no clip with a text is as short as context="
@@ -201,13 +207,3 @@ class TokenData(pl.LightningDataModule):
             persistent_workers=self.num_workers > 0,
             worker_init_fn=ignore_interrupts,
         )
-
-
-def _short_clips(splits: Sequence[Split], frames: int) -> tuple[list[Split], int]:
-    """What of the splits is no longer than so many frames, and how many clips are."""
-    kept, left_out = [], 0
-    for split in splits:
-        parts = [part[part["frames"] <= frames] for part in split]
-        left_out += sum(len(part) for part in split) - sum(len(part) for part in parts)
-        kept.append(Split(*parts))
-    return kept, left_out

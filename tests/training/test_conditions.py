@@ -58,7 +58,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) -> 
 
 
 def words_of(store: TokenStore, **columns: Any) -> Vocabulary:
-    found = read_vocabulary(Mix([store]), 0.2, **columns)
+    found = read_vocabulary(Mix([store]), 0.2, columns.pop("context_frames", CONTEXT), **columns)
     assert found is not None
     return found
 
@@ -76,8 +76,12 @@ def test_the_words_are_those_of_the_clips(told: TokenStore) -> None:
     words = everything(told)
     assert words.labels == {"label": sorted(WORDS), "speaker": ["0", "1"]}
     assert set(words.alphabet) == set(" ".join(WORDS))
-    assert words.vector_size == 3 and words.max_text_len == len("bee bee bee bee")
-    assert read_vocabulary(Mix([told]), 0.2) is None
+    assert words.vector_size == 3
+    assert words_of(told, text="text", context_frames=20).max_text_len == len("bee bee bee bee")
+    assert read_vocabulary(Mix([told]), 0.2, CONTEXT) is None
+    # Clips that are not trained on, as they are longer than a window, teach no words.
+    few = words_of(told, labels=["label", "speaker"], text="text", context_frames=5)
+    assert few.labels["speaker"] == ["0"]  # clips of 5 frames are the even ones
 
 
 def test_each_row_is_told_of_its_own_clip(told: TokenStore) -> None:
