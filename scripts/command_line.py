@@ -5,7 +5,6 @@ Only scripts know Hydra; below them all is plain arguments.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -31,11 +30,13 @@ from omegaconf.errors import (
 
 from audiolm.allocator import keep_freed_memory
 from audiolm.generation import Sampling
+from audiolm.model.vocabulary import nearest
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RUNS = Path("runs")
 # Settings with a default that null turns off.
 NULLABLE = (
+    "callbacks.ema.decay",
     "quantization.levels",
     "sampling.top_k",
     "trainer.gradient_clip_val",
@@ -92,9 +93,13 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
             print(f"error: {line}", file=sys.stderr)
             sys.exit(2)
 
+    told: dict[str, str | None] = {}
+
     def checked(cfg: DictConfig) -> None:
         with errors_in_one_line():  # before Hydra sees them, which prints a line of its own
             _check_types(cfg, config_name)
+            if told:
+                cfg.conditioning = told
             main(cfg)
 
     run = hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(checked)
@@ -102,33 +107,54 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         with errors_in_one_line():
-            sys.argv[1:] = [_quote_free(argument, config_name) for argument in sys.argv[1:]]
+            if config_name == "generate":
+                words, sys.argv[1:] = _take_told(sys.argv[1:])
+                told.update(words)
+            sys.argv[1:] = [_quote_path(argument) for argument in sys.argv[1:]]
             run()
     finally:
         if not wants_traceback:
             del os.environ["HYDRA_FULL_ERROR"]
 
 
-def _quote_free(argument: str, config_name: str) -> str:
-    """Quote the value of an override that is a path or words of the user's, which may be anything.
+def _take_told(arguments: list[str]) -> tuple[dict[str, str | None], list[str]]:
+    """What a model is told, conditioning.COLUMN=WORDS, and the other arguments.
 
-    A name may be a number, or hold ( , or =. What is told to a model has the names of its columns,
-    which no config knows: these overrides are made additions.
+    Columns and words are the user's, and may be anything: they are no overrides of Hydra's.
+
+    Raises:
+        ValueError: for no column or no words.
     """
+    told: dict[str, str | None] = {}
+    others = []
+    for argument in arguments:
+        key, equals, words = argument.lstrip("+").partition("=")
+        group, dot, column = key.partition(".")
+        if group != "conditioning" or not equals:
+            others.append(argument)
+        elif not (dot and column):
+            raise ValueError(
+                f"{argument}: here it is told what to say, by the columns of the model, such as "
+                f"conditioning.label=7"
+            )
+        elif not words:
+            raise ValueError(f"{key} is empty; give a word, or leave it away")
+        else:
+            told[column] = None if words == "null" else words.replace("${", r"\${")
+    return told, others
+
+
+def _quote_path(argument: str) -> str:
+    """Quote the value of an override that is a path: a name may be a number, or hold ( , or =."""
     key, equals, value = argument.partition("=")
-    told = config_name == "generate" and key.startswith("conditioning.")
-    if not equals or not (told or key in PATHS):
+    if not equals or key not in PATHS or value == "null" or value[:1] in ("'", '"'):
         return argument
-    added = "++" if told else ""
-    if value == "null" or (value[:1] in ("'", '"') and not told):
-        return f"{added}{argument}"
     if not value:
-        what = "give a word, or leave it away" if told else f"pass a path, or {key}=null for none"
-        raise ValueError(f"{key} is empty; {what}")
+        raise ValueError(f"{key} is empty; pass a path, or {key}=null for none")
     # Backslashes count for Hydra before a quote only, and OmegaConf would look ${...} up.
     escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)
     escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", r"\${")
-    return f"{added}{key}='{escaped}'"
+    return f"{key}='{escaped}'"
 
 
 def make_sampling(cfg: DictConfig) -> Sampling:
@@ -211,7 +237,7 @@ def _config_line(message: str, config_name: str) -> str:
     group = re.search(r"Could not find '([^/']+)/([^']+)'", message)
     if group:
         choices = sorted(file.stem for file in (CONFIGS / group.group(1)).glob("*.yaml"))
-        near = _nearest(group.group(2), choices)
+        near = nearest(group.group(2), choices)
         return f"{group.group(1)}={group.group(2)} is unknown{near}; choose {', '.join(choices)}"
     group = re.search(r"Could not override '?(\w+)'?.*\n?.*No match in the defaults list", message)
     if group:
@@ -220,13 +246,8 @@ def _config_line(message: str, config_name: str) -> str:
 
 
 def _unknown_key(key: str, config_name: str) -> str:
-    near = _nearest(key, sorted(_all_keys(_compose(config_name, []))))
+    near = nearest(key, sorted(_all_keys(_compose(config_name, []))))
     return f"{key} is no setting{near}; see all with --cfg job"
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f", did you mean {near[0]}?" if near else ""
 
 
 def _all_keys(cfg: Any, prefix: str = "") -> set[str]:

@@ -17,9 +17,10 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import WandbLogger
 from omegaconf import DictConfig, open_dict
+from torch import Tensor
 from tqdm import tqdm
 
-from audiolm.audio import replacing
+from audiolm.audio import replacing, write_wav
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
 from audiolm.evaluation.comparison import Comparison, describe_runs
@@ -34,11 +35,15 @@ from audiolm.generation.checkpoint import TrainedModel, read_checkpoint, restore
 from audiolm.model.conditioning import not_told
 from audiolm.tokens import check_codec
 from audiolm.training import LanguageModelTraining, TokenData, make_wandb_logger
+from audiolm.training.conditions import check_columns, told_of
 from command_line import make_sampling, start
 from generate import codec_folders, find_checkpoint, run_folder
 from prepare import codes
 
 Figures = dict[str, Any]
+
+BATCH = 32
+"""Samples drawn at a time."""
 
 TRAINING_SETS = 5
 """Of training clips, each of as many as are drawn: how much differs by chance."""
@@ -64,6 +69,7 @@ def main(cfg: DictConfig) -> None:
         vocabulary=trained.vocabulary,
     )
     check_codec(data.mix.stores[0], module.codec)
+    check_words(trained, data)
     if not data.valid_frames:
         raise ValueError(
             "data.valid_fraction=0 holds nothing out; pass data=folder data.path=DIR with a "
@@ -76,10 +82,12 @@ def main(cfg: DictConfig) -> None:
         "step": trained.step,
         **held_out_figures(module, trained, data, device),
     }
-    if samples is not None:
-        samples.draw()
-        figures |= samples.figures(cfg.audit)
     out = Path(cfg.out) if cfg.out else run_folder(path) / "evaluation.json"
+    if samples is not None:
+        write(figures, out)  # what is known by now; drawing may be stopped
+        samples.draw()
+        samples.save(out.with_suffix(""))
+        figures |= samples.figures(cfg.audit)
     write(figures, out)
     print(evaluation_table(figures))
     if samples is not None and cfg.published:
@@ -88,6 +96,8 @@ def main(cfg: DictConfig) -> None:
         write(figures, out)
         print(evaluation_table({"published": figures["published"]}))
     print(f"written to {out} and {out.with_suffix('.png')}")
+    if samples is not None:
+        print(f"samples in {out.with_suffix('')}")
     log(cfg, figures, run_folder(path), out.with_suffix(".png"))
 
 
@@ -108,11 +118,30 @@ def check_settings(cfg: DictConfig, trained: TrainedModel) -> None:
         raise ValueError(f"duration={cfg.duration} s must be above 0, and finite")
     if cfg.published and not cfg.num_samples:
         raise ValueError("published metrics are of samples; raise num_samples=0 too")
-    check_published(cfg.published, have_words=bool(trained.vocabulary))
-    sampling = make_sampling(cfg)
-    sampling.check(trained.model.num_codebooks)
-    if trained.vocabulary is not None:
-        trained.vocabulary.check_guidance(sampling.guidance)
+    words = trained.vocabulary
+    check_published(cfg.published, have_words=bool(words and (words.text or words.labels)))
+    trained.check_sampling(make_sampling(cfg))
+
+
+def check_words(trained: TrainedModel, data: TokenData) -> None:
+    """Refuse held-out clips of which nothing is told in a column, and count those not known."""
+    words = trained.vocabulary
+    if words is None or data.conditions is None:
+        return
+    told = [
+        told_of(store, int(clip))
+        for store, split in zip(data.mix.stores, data.splits, strict=True)
+        for clip in np.unique(split.valid["clip"])
+    ]
+    check_columns(words.columns, {column for values in told for column in values}, data.mix)
+    for column, names in words.labels.items():
+        unknown = sum(column in values and values[column] not in names for values in told)
+        if unknown:
+            print(f"untold     {unknown} held-out clips with a {column} that was not in training")
+    if words.text:
+        said = "".join(values.get(words.text, "") for values in told)
+        if left_out := words.unknown_characters(said):
+            print(f"untold     characters of held-out texts not in training: {left_out}")
 
 
 def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
@@ -226,18 +255,26 @@ class Samples:
         trained, pieces = self.trained, self.pieces["held_out"]
         told = pieces[np.arange(len(self.seeds)) % len(pieces)]
         conditions = None if self.data.conditions is None else self.data.conditions(told)
-        drawn = generate(
-            trained.model,
-            trained.pattern,
-            self.num_frames,
-            trained.context_frames,
-            self.seeds,
-            sampling=self.sampling,
-            conditions=conditions,
-        )
-        codes = cut_at_end(drawn.cpu(), trained.model.codebook_size)
+        codes: list[Tensor] = []
+        for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
+            some = slice(first, first + BATCH)
+            drawn = generate(
+                trained.model,
+                trained.pattern,
+                self.num_frames,
+                trained.context_frames,
+                self.seeds[some],
+                sampling=self.sampling,
+                conditions=conditions and {name: c[some] for name, c in conditions.items()},
+            )
+            codes += cut_at_end(drawn.cpu(), trained.model.codebook_size)
         self.clips["generated"] = hear_clips(codes, self.codec)
         self.pieces["generated"] = told
+
+    def save(self, folder: Path) -> None:
+        """The samples as sound, so that what the figures say of one can be heard."""
+        for i, waveform in enumerate(self.clips["generated"].waveforms):
+            write_wav(folder / f"sample_{i:03d}.wav", waveform, self.codec.sample_rate)
 
     def figures(self, audit: bool) -> Figures:
         generated = self.clips["generated"]

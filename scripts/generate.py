@@ -77,9 +77,10 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
     prompt = encode_prompt(cfg, codec, trained.context_frames)
     out = out_folder(cfg, path)
     sampling = make_sampling(cfg)
+    trained.check_sampling(sampling)
     told = told_by(cfg)
     count = cfg.num_samples * cfg.best_of
-    conditions = read_conditions(told, trained.vocabulary, sampling, count)
+    conditions = read_conditions(told, trained.vocabulary, count)
     loaded = time.perf_counter()
     engine = prepare(
         trained.model,
@@ -128,12 +129,12 @@ def told_by(cfg: DictConfig) -> dict[str, Any]:
 
 
 def read_conditions(
-    told: dict[str, Any], vocabulary: Vocabulary | None, sampling: Sampling, count: int
+    told: dict[str, Any], vocabulary: Vocabulary | None, count: int
 ) -> dict[str, Tensor] | None:
     """What the user tells of each of `count` samples; None for an unconditional model.
 
     Raises:
-        ValueError: for what the model does not know, and guidance that it was not trained for.
+        ValueError: for what the model does not know, and a .npy file that is none.
         OSError: a .npy file that cannot be read.
     """
     if vocabulary is None:
@@ -143,7 +144,6 @@ def read_conditions(
                 f"leave it away, or train with conditioning=label or conditioning=text"
             )
         return None
-    vocabulary.check_guidance(sampling.guidance)
     told = dict(told)
     if (text := told.get(vocabulary.text or "")) is not None:
         unknown = vocabulary.unknown_characters(text)
@@ -151,7 +151,10 @@ def read_conditions(
             print(f"left out of the text, as no text in training had them: {unknown}")
     vector = told.get(vocabulary.vector or "")
     if isinstance(vector, str) and vector.endswith(".npy"):
-        told[vocabulary.vector or ""] = np.load(vector, allow_pickle=False).ravel().tolist()
+        try:
+            told[vocabulary.vector or ""] = np.load(vector, allow_pickle=False).ravel().tolist()
+        except EOFError as error:
+            raise ValueError(f"{vector} is empty; give a .npy file of numbers") from error
     return vocabulary.encode([told] * count)
 
 
@@ -195,10 +198,13 @@ class Drawing:
                 realtime = count * drawn_frames / self.codec.frame_rate / seconds
                 bar.set_postfix_str(f"{realtime:.1f} x real time", refresh=False)
 
-    def samples(self) -> list[Sample]:
-        """All samples, whole; of several candidates each the best."""
+    def codes(self) -> list[Tensor]:
+        """Codes (K, T) of all samples and candidates."""
         size = self.trained.model.codebook_size
-        drawn = cut_at_end(torch.cat(list(self.chunks()), dim=2), size)
+        return cut_at_end(torch.cat(list(self.chunks()), dim=2), size)
+
+    def best(self, drawn: list[Tensor]) -> list[Sample]:
+        """The samples; of several candidates each the best."""
         samples = [
             self._sample(b, codes, codes.shape[1] != self.num_frames)
             for b, codes in enumerate(drawn)
@@ -269,15 +275,18 @@ def write_whole(drawing: Drawing, duration: float, out: Path, about: dict[str, A
     out.mkdir(parents=True, exist_ok=True)
     codec = drawing.codec
     started = time.perf_counter()
-    samples = drawing.samples()
+    codes = drawing.codes()
+    seconds = time.perf_counter() - started
+    samples = drawing.best(codes)
+    started = time.perf_counter()
     waveforms = [
         codec.decode(
             sample.codes[None], None if sample.ended else round(duration * codec.sample_rate)
         )[0].cpu()
         for sample in samples
     ]
-    seconds = time.perf_counter() - started
-    drawn = sum(drawn_seconds(drawing, waveform.shape[1]) for waveform in waveforms)
+    seconds += time.perf_counter() - started
+    drawn = sum(drawn_seconds(drawing, c.shape[1] * codec.hop_length) for c in codes)
     speed = speeds(drawn, codec.frame_rate, seconds)
     for i, (sample, waveform) in enumerate(zip(samples, waveforms, strict=True)):
         stem = out / f"sample_{i:03d}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import shlex
@@ -27,7 +28,12 @@ from audiolm.codec import Codec, EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
 from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
 from audiolm.generation.build import find_compiler
-from audiolm.generation.checkpoint import check_format, load_checkpoint, read_checkpoint
+from audiolm.generation.checkpoint import (
+    check_format,
+    check_sampling,
+    load_checkpoint,
+    read_checkpoint,
+)
 from audiolm.model.vocabulary import Vocabulary
 from audiolm.tokens import Mix
 from audiolm.training import (
@@ -85,9 +91,13 @@ def main(cfg: DictConfig) -> None:
             words = read_vocabulary(
                 mix, cfg.data.valid_fraction, module.hparams["context_frames"], **conditioning
             )
+            if resume_from is not None and words is not None:
+                words = words_of_the_run(words, resume_from)
             module = make_module(cfg, codec, words)
             if resume_from is not None:
                 check_same_run(module, resume_from, cfg.trainer.max_steps)
+        if cfg.callbacks.samples.num_samples:
+            check_sampling(make_sampling(cfg), module.model, module.vocabulary)
         if cfg.compile:
             module.model.compile()
         data = TokenData(
@@ -162,6 +172,7 @@ def make_module(
         context_frames=round(cfg.context * codec.frame_rate),
         optim=optim,
         conditioning=None if words is None else words.settings(),
+        history_noise=cfg.history_noise,
         seed=cfg.seed,
         data=describe_data(cfg, codec),
     )
@@ -179,6 +190,17 @@ def describe_data(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
         "stores": {str(Path(folder).resolve()): weight for folder, weight in stores.items()},
         "accumulate_grad_batches": cfg.trainer.accumulate_grad_batches,
     }
+
+
+def words_of_the_run(words: Vocabulary, path: Path) -> Vocabulary:
+    """Those of the run to go on with, where it has the same columns: its data may have grown."""
+    then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
+    if then is None:
+        return words
+    known = Vocabulary.from_settings(then)
+    if (known.columns, known.vector_size) != (words.columns, words.vector_size):
+        return words
+    return dataclasses.replace(known, drop=words.drop, text_layers=words.text_layers)
 
 
 def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
@@ -214,10 +236,23 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         "pattern": settings["pattern"],
         "context": round(settings["context_frames"] / codec["frame_rate"], 2),
         "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
-        "conditioning": settings.get("conditioning"),
+        **comparable_conditions(settings.get("conditioning")),
+        "history_noise": settings.get("history_noise", 0.0),
         "seed": settings["seed"],
         "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
         **{f"data.{k}": data.get(k) for k in DATA_SETTINGS if k in data},
+    }
+
+
+def comparable_conditions(conditioning: dict[str, Any] | None) -> dict[str, Any]:
+    """Of the words of a run: the columns and how they are read."""
+    words = None if conditioning is None else Vocabulary.from_settings(conditioning)
+    return {
+        "conditioning.labels": list(words.labels) if words else [],
+        "conditioning.text": words and words.text,
+        "conditioning.vector": words and words.vector,
+        "conditioning.drop": words and words.drop,
+        "conditioning.text_layers": words and words.text_layers,
     }
 
 
@@ -356,7 +391,10 @@ def score_demo(cfg: DictConfig, codec: EncodecCodec, run_dir: Path, clock: list[
 
 def best_validation(run_dir: Path) -> dict[str, float]:
     """Figures of the validation with the lowest loss, by name without "valid/"."""
-    with (run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
+    path = run_dir / "metrics.csv"
+    if not path.is_file():  # after fewer steps than are logged
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row.get("valid/nats_per_code")]
     if not rows:
         return {}

@@ -34,8 +34,8 @@ def fit_gaussian(features: Sequence[Tensor]) -> Gaussian:
     """Mean and covariance of the frames of all clips, features (D, T) of each.
 
     Raises:
-        ValueError: for no more frames than features, of which a covariance would be singular, and
-            for features that are not finite.
+        ValueError: for no more frames than features, of which a covariance would be singular.
+        FloatingPointError: for features that are not finite.
     """
     frames = torch.cat(list(features), dim=1).double().cpu().numpy() if features else np.empty(0)
     if frames.ndim != 2 or frames.shape[1] <= frames.shape[0]:
@@ -46,7 +46,7 @@ def fit_gaussian(features: Sequence[Tensor]) -> Gaussian:
             f"num_samples=0"
         )
     if not np.isfinite(frames).all():
-        raise ValueError("features hold NaN or Inf: no distance can be told")
+        raise FloatingPointError("features hold NaN or Inf: no distance can be told")
     return Gaussian(frames.mean(axis=1), np.cov(frames).reshape(len(frames), len(frames)))
 
 

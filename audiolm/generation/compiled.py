@@ -51,7 +51,7 @@ class CompiledStep:
         self.added = model.transformer.positions
         self.rotary = model.transformer.blocks[0].attention.rotary
         self.origin = torch.zeros(1, 1, model.embedding.embedding_dim, device=device)
-        if conditions is not None and conditions.added is not None:
+        if conditions is not None:
             self.origin = conditions.added  # added as positions are
 
     def __call__(self, codes: Tensor) -> Tensor:

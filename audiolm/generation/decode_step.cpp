@@ -48,7 +48,7 @@ struct Layer {
 };
 
 struct Model {
-    int64_t kind, codebooks, codes, width, layers, heads, feedforward, capacity, text_len;
+    int64_t kind, codebooks, codes /* V */, width, layers, heads, feedforward, capacity, text_len;
     float epsilon;
     const float *embedding;  // (K * (V + 1), D)
     const Layer *layer;

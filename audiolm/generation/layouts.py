@@ -45,7 +45,7 @@ class WindowLayout:
         pattern: lays them out.
         prompt_frames: P.
         num_frames: T > P.
-        room: frames more that are laid out and not drawn.
+        room: frames more that are laid out and not drawn: in training, clips' ends stood there.
         device: of the results.
     """
 

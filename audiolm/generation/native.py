@@ -91,10 +91,9 @@ class NativeStep:
         self.layers = (_Layer * len(caches))(*self.packed.layers)
         for layer, cache in zip(self.layers, caches, strict=True):
             layer.keys, layer.values = cache.keys.data_ptr(), cache.values.data_ptr()
-        self.added = self.text_used = None
+        self.added = None if conditions is None else conditions.added.contiguous()
+        self.text_used = None
         self.text: list[Tensor] = []  # what the structures point at
-        if conditions is not None and conditions.added is not None:
-            self.added = conditions.added.contiguous()
         if conditions is not None and conditions.hidden is not None:
             self.text_used = (~conditions.hidden).sum(dim=-1).flatten()
             for layer, pair in zip(self.layers, conditions.memory, strict=True):

@@ -259,14 +259,17 @@ def _read_conditions(model: AudioLM, told: Mapping[str, Tensor], guided: bool) -
         room = model.conditioner.text.max_len - text.shape[1]
         told = {**told, "text": F.pad(text, (0, room))}
     batches = [told, not_told(told)] if guided else [told]
+    read: dict[bytes, Conditions] = {}  # usually all are told the same
+    parts = []
     with torch.inference_mode():
-        return joined(
-            [
-                model.condition({name: values[b : b + 1] for name, values in batch.items()})
-                for batch in batches
-                for b in range(len(next(iter(batch.values()))))
-            ]
-        )
+        for batch in batches:
+            for b in range(len(next(iter(batch.values())))):
+                row = {name: values[b : b + 1] for name, values in batch.items()}
+                key = b"".join(values.cpu().numpy().tobytes() for values in row.values())
+                if key not in read:
+                    read[key] = model.condition(row)
+                parts.append(read[key])
+        return joined(parts)
 
 
 @dataclass

@@ -7,10 +7,10 @@ Conditions travel as plain tensors, of B recordings:
                                   START alone: not told
     vector   (B, F) float32       a precomputed embedding; NaN: not told
 
-A model turns them into `Conditions` once, for all of its steps. Labels and vector are added to the
-input of every step: so the decoder needs no steps for them, and they are not forgotten in
-recordings without end. Text is encoded by Transformer blocks that are not causal, and every block
-of the decoder looks at it by cross-attention.
+A model turns them into `Conditions` once, for all of its steps. Labels, vector and the mean of the
+encoded text are added to the input of every step: so the decoder needs no steps for them, and they
+are not forgotten in recordings without end. Text is encoded by Transformer blocks that are not
+causal, and every block of the decoder looks at it by cross-attention besides.
 
 Letters: B batch, L length of a text, F numbers of a vector, S sequence steps, D model width,
 H heads, E head width.
@@ -39,12 +39,12 @@ class Conditions:
     """What the decoder is given of B recordings.
 
     Attributes:
-        added: (B, 1, D), to the input of every step; None without labels and vector.
+        added: (B, 1, D), to the input of every step.
         memory: keys and values (B, H, L, E) of the text, one pair a block; empty without text.
         hidden: (B, 1, 1, L) boolean, True over padding; None without text.
     """
 
-    added: Tensor | None
+    added: Tensor
     memory: Sequence[tuple[Tensor, Tensor]]
     hidden: Tensor | None
 
@@ -57,33 +57,28 @@ class Conditions:
     def rows(self, start: int, stop: int) -> Conditions:
         """Those of the recordings start ... stop - 1."""
         return Conditions(
-            None if self.added is None else self.added[start:stop],
+            self.added[start:stop],
             [(keys[start:stop], values[start:stop]) for keys, values in self.memory],
             None if self.hidden is None else self.hidden[start:stop],
         )
 
-    def tensors(self) -> list[Tensor]:
-        """All there are, B rows each."""
-        pairs = [tensor for pair in self.memory for tensor in pair]
-        return [t for t in (self.added, *pairs, self.hidden) if t is not None]
-
     def are_equal(self, one: int, two: int) -> bool:
         """Whether two of the recordings are given the same."""
-        return all(torch.equal(tensor[one], tensor[two]) for tensor in self.tensors())
+        text = [] if self.hidden is None else [self.hidden, *(k for k, _ in self.memory)]
+        return all(torch.equal(tensor[one], tensor[two]) for tensor in (self.added, *text))
 
 
 def joined(parts: Sequence[Conditions]) -> Conditions:
     """The conditions of several batches, whose texts are padded to one length, as one."""
-    first = parts[0]
+    hidden = [part.hidden for part in parts if part.hidden is not None]
+    blocks = zip(*(part.memory for part in parts), strict=True)
     return Conditions(
-        None if first.added is None else torch.cat([p.added for p in parts if p.added is not None]),
+        torch.cat([part.added for part in parts]),
         [
-            (torch.cat([p.memory[i][0] for p in parts]), torch.cat([p.memory[i][1] for p in parts]))
-            for i in range(len(first.memory))
+            (torch.cat([keys for keys, _ in pairs]), torch.cat([values for _, values in pairs]))
+            for pairs in blocks
         ],
-        None
-        if first.hidden is None
-        else torch.cat([p.hidden for p in parts if p.hidden is not None]),
+        torch.cat(hidden) if hidden else None,
     )
 
 
@@ -144,7 +139,7 @@ class EncoderBlock(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Characters to vectors that know their neighbours.
+    """Characters to vectors that know their neighbours and their place.
 
     Args:
         num_characters: of the alphabet.

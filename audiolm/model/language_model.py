@@ -102,7 +102,7 @@ class AudioLM(nn.Module):
         self.heads = nn.Linear(embed_dim, num_codebooks * self.num_outputs, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.02)
         # The last norm hands on vectors of length sqrt(D): logits of deviation 0.2 start the loss
-        # at ln V + 0.02 nats for every width.
+        # at ln V' + 0.02 nats for every width.
         nn.init.normal_(self.heads.weight, std=0.2 / math.sqrt(embed_dim))
 
     def forward(self, steps: Tensor, conditions: Mapping[str, Tensor] | None = None) -> Tensor:

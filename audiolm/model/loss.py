@@ -1,6 +1,7 @@
 """The loss in nats per code, and what it means in bits per second of audio.
 
-Letters: B batch, K codebooks, T codec frames, S sequence steps, V codes in a codebook.
+Letters: B batch, K codebooks, T codec frames, S sequence steps, V' predicted ids of a codebook (its
+V codes, and the end where the model has one).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def codebook_nats(logits: Tensor, steps: Tensor, mask: Tensor) -> tuple[Tensor, 
     Sums rather than means, so that batches, ranks and codebooks add up to a token-weighted mean.
 
     Args:
-        logits: (B, K, S, V), aligned with `steps`.
+        logits: (B, K, S, V'), aligned with `steps`.
         steps: (B, K, S) ids; those outside `mask` may be the special id.
         mask: (B, K, S) boolean, the cells that count.
 
@@ -93,7 +94,7 @@ def codebook_nats(logits: Tensor, steps: Tensor, mask: Tensor) -> tuple[Tensor, 
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Nats (M,) float32 of targets (M,) under logits (M, V); 0 outside `counts` (M,).
+    """Nats (M,) float32 of targets (M,) under logits (M, V'); 0 outside `counts` (M,).
 
     The gradient is computed at once, some rows at a time: so neither logits in float32 nor
     probabilities are ever stored whole, and a CPU finds them in its cache.

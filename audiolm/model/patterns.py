@@ -2,8 +2,8 @@
 
 A frame of audio has K codes, one a codebook. A pattern gives each code (k, t) a step of the
 sequence that the model reads from left to right: `positions(T)` is a table (K, T) of steps, and
-all else follows from it. Cells (k, s) of the steps that no code falls on hold a special id, V,
-which is one past the codes: the model reads it, is never scored on it, never draws it, and it
+all else follows from it. Cells (k, s) of the steps that no code falls on hold a special id, which
+is past the codes: the model reads it, is never scored on it, never draws it, and it
 never reaches the codec. Training and generation share these functions.
 
 The same four frames (columns of `codes`; k0 is the coarsest codebook) under each pattern, written

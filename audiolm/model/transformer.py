@@ -163,7 +163,7 @@ class Transformer(nn.Module):
             )
         if self.positions is not None:
             x = self.positions(x, past)
-        if conditions is not None and conditions.added is not None:
+        if conditions is not None:
             x = x + conditions.added
         for i, block in enumerate(self.blocks):
             text = None if conditions is None else conditions.text_of(i)
@@ -177,7 +177,8 @@ class Transformer(nn.Module):
     def _initialise(self) -> None:
         """Normal weights of deviation 0.02; smaller where they are added to the residual stream.
 
-        2 * num_layers outputs are added up; the factor keeps the sum's variance that of one.
+        2 * num_layers outputs are added up (3 with a text); the factor keeps the sum's variance
+        that of one.
 
         Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3.
         """

@@ -21,7 +21,7 @@ from audiolm.model.conditioning import FIRST_CHARACTER, START, Conditioner
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The conditions of a model: which columns, and what may stand in them.
+    """The conditions of a model: which columns, what may stand in them, and how they are read.
 
     Args:
         labels: the names in each categorical column.
@@ -87,46 +87,40 @@ class Vocabulary:
         for values in told:
             for column in values:
                 if column not in self.columns:
-                    near = _nearest(column, self.columns)
+                    near = nearest(column, self.columns)
                     raise ValueError(
                         f"conditioning.{column} is none of this model's conditions{near}; it has "
                         f"{', '.join(self.columns)}"
                     )
             for column in self.columns:
-                if column not in values and self.drop == 0:
+                if values.get(column) is None and self.drop == 0:
                     raise ValueError(
                         f"conditioning.{column} is not given, and this model was trained without "
                         f"dropping conditions (conditioning.drop=0); pass conditioning.{column}=..."
                     )
-        rows = [self._row(values) for values in told]
-        return _stacked(rows)
+        return stack_rows([self._row(values) for values in told])
 
-    def check_guidance(self, guidance: float) -> None:
-        """Refuse guidance where the model never learnt what to expect of a recording untold.
+    def encode_known(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The row of a recording of a collection: what the model does not know is not told.
+
+        Not known are names that were not in training, and texts of none of its characters or longer
+        than any. `stack_rows` makes a batch of rows.
 
         Raises:
-            ValueError: for guidance other than 1 of a model trained without dropping.
+            ValueError: for a vector of another size.
         """
-        if guidance != 1 and self.drop == 0:
-            raise ValueError(
-                f"sampling.guidance={guidance} needs a model that was trained with "
-                f"conditioning.drop above 0, this one had 0; leave it away"
-            )
-
-    def encode_known(self, told: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """The same of recordings of a collection: what the model does not know is not told."""
-        rows = []
-        for values in told:
-            known: dict[str, Any] = {}
-            for column, names in self.labels.items():
-                if values.get(column) in names:
-                    known[column] = values[column]
-            if self.text and (text := self.readable(str(values.get(self.text) or ""))):
+        known = {
+            column: values[column]
+            for column, names in self.labels.items()
+            if values.get(column) in names
+        }
+        if self.text:
+            text = self.readable(str(values.get(self.text) or ""))
+            if 0 < len(text) <= self.max_text_len:
                 known[self.text] = text
-            if self.vector and values.get(self.vector) is not None:
-                known[self.vector] = values[self.vector]
-            rows.append(self._row(known))
-        return _stacked(rows)
+        if self.vector and values.get(self.vector) is not None:
+            known[self.vector] = values[self.vector]
+        return self._row(known)
 
     def readable(self, text: str) -> str:
         """The text as the model reads it: without case, and without characters not in training."""
@@ -141,7 +135,7 @@ class Vocabulary:
         row = {}
         if self.labels:
             numbers = [
-                0 if column not in values else 1 + self._number(column, values[column])
+                0 if values.get(column) is None else 1 + self._number(column, values[column])
                 for column in self.labels
             ]
             row["labels"] = torch.tensor(numbers)
@@ -160,7 +154,7 @@ class Vocabulary:
     def _number(self, column: str, name: Any) -> int:
         names = self.labels[column]
         if str(name) not in names:
-            near = _nearest(str(name), names)
+            near = nearest(str(name), names)
             raise ValueError(
                 f"conditioning.{column}={name} is no {column} of this model{near}; choose "
                 f"{', '.join(names)}"
@@ -205,14 +199,15 @@ def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
     return vector
 
 
-def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Rows as one batch; texts are padded with 0 to the longest."""
+def stack_rows(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Rows as one batch; texts are padded to the longest."""
     return {
         name: torch.nn.utils.rnn.pad_sequence([row[name] for row in rows], batch_first=True)
         for name in rows[0]
     }
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
+    """ ", did you mean ...?" with the name most like it, or nothing."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f", did you mean {near[0]}?" if near else ""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audiolm.model.vocabulary import Vocabulary, plain_text, vector_of
+from audiolm.model.vocabulary import Vocabulary, plain_text, stack_rows, vector_of
 from audiolm.tokens import Mix, TokenStore
 from audiolm.tokens.splits import Split, split_clips
 
@@ -43,6 +43,11 @@ def read_vocabulary(
     columns = [*labels, *(column for column in (text, vector) if column)]
     if not columns:
         return None
+    if isinstance(labels, str) or not all(isinstance(column, str) for column in columns):
+        raise ValueError(
+            f"conditioning names columns: labels={labels} must be a list of names, text={text} and "
+            f"vector={vector} one name each, or null"
+        )
     if len(set(columns)) < len(columns):
         raise ValueError(f"conditioning names a column twice: {', '.join(columns)}")
     if not 0 <= drop < 1:
@@ -67,8 +72,10 @@ def read_vocabulary(
                 plain = plain_text(told[text])
                 characters |= set(plain)
                 longest = max(longest, len(plain))
-            if vector and vector in told and not vector_size:
-                vector_size = len(read_vector(store, clip, told[vector], vector))
+            if vector and vector in told:
+                # Every one is read now: one of another size would end the training later.
+                numbers = read_vector(store, clip, told[vector], vector, vector_size or None)
+                vector_size = len(numbers)
         if text:  # a held-out one may be the longest
             for clip in np.unique(split.valid["clip"]).tolist():
                 longest = max(longest, len(plain_text(told_of(store, clip).get(text, ""))))
@@ -77,13 +84,7 @@ def read_vocabulary(
             f"no clip is as short as context={context_frames / mix.frame_rate:g} s, and a text is "
             f"that of a whole clip; raise context, or cut the recordings"
         )
-    for column in columns:
-        if column not in present:
-            raise ValueError(
-                f"conditioning names the column {column}, which no clip of "
-                f"{', '.join(str(store.path) for store in mix.stores)} has; there are: "
-                f"{', '.join(sorted(present)) or 'none'}"
-            )
+    check_columns(columns, present, mix)
     return Vocabulary(
         {column: sorted(found) for column, found in names.items()},
         text,
@@ -96,9 +97,23 @@ def read_vocabulary(
     )
 
 
+def check_columns(columns: Sequence[str], present: set[str], mix: Mix) -> None:
+    """Raise ValueError for a column of which no clip says anything; `present` are those that do."""
+    for column in columns:
+        if column not in present:
+            raise ValueError(
+                f"the condition {column} is told of no clip of "
+                f"{', '.join(str(store.path) for store in mix.stores)}; there are: "
+                f"{', '.join(sorted(present)) or 'none'}"
+            )
+
+
 def whole_clips(split: Split, frames: int) -> Split:
     """What of a split is no longer than so many frames: clips whose text is that of a window."""
     return Split(*(part[part["frames"] <= frames] for part in split))
+
+
+_MAX_ROWS = 50_000
 
 
 class ClipConditions:
@@ -110,6 +125,8 @@ class ClipConditions:
     def __init__(self, stores: Sequence[TokenStore], vocabulary: Vocabulary) -> None:
         self.stores = list(stores)
         self.vocabulary = vocabulary
+        # Small collections are gone through often, and parsing a record costs more than reading it.
+        self._rows: dict[tuple[int, int], dict[str, Tensor]] = {}
 
     def __call__(self, windows: NDArray[Any]) -> dict[str, Tensor]:
         """Conditions of a `WINDOW` array, a row each.
@@ -117,9 +134,17 @@ class ClipConditions:
         Raises:
             ValueError: for a vector that cannot be read, naming the clip.
         """
-        return self.vocabulary.encode_known(
-            [self.told(int(store), int(clip)) for store, clip in windows[["store", "clip"]]]
+        return stack_rows(
+            [self._row(int(store), int(clip)) for store, clip in windows[["store", "clip"]]]
         )
+
+    def _row(self, store: int, clip: int) -> dict[str, Tensor]:
+        row = self._rows.get((store, clip))
+        if row is None:
+            if len(self._rows) >= _MAX_ROWS:
+                self._rows.clear()
+            row = self._rows[store, clip] = self.vocabulary.encode_known(self.told(store, clip))
+        return row
 
     def told(self, store: int, clip: int) -> dict[str, Any]:
         """What a clip's record says in the columns of the vocabulary."""
@@ -162,5 +187,5 @@ def read_vector(
             numbers = np.load(file, allow_pickle=False)
             return vector_of(numbers.ravel().tolist(), column, size).tolist()
         return vector_of(value, column, size).tolist()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise ValueError(f"clip {record['id']} of {store.path}: {error}") from error

@@ -57,6 +57,21 @@ class StepClock:
         return rate
 
 
+def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float) -> Tensor:
+    """Steps (B, K, S) with some of their codes replaced by random ones.
+
+    In each row another share of them, 0 to twice `share`. A model that has only ever read true
+    codes learns a small set by heart from them: its first wrong code in drawing takes it where
+    nothing was learnt, and what it is told is of no use to it.
+
+    Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
+    """
+    shares = 2 * share * torch.rand(len(steps), 1, 1)
+    replaced = (torch.rand(steps.shape) < shares).to(steps.device) & is_code
+    noise = torch.randint(codebook_size, steps.shape).to(steps.device)
+    return torch.where(replaced, noise, steps)
+
+
 class LanguageModelTraining(pl.LightningModule):
     """Steps, losses and metrics of training `AudioLM` on batches of codes.
 
@@ -70,7 +85,8 @@ class LanguageModelTraining(pl.LightningModule):
         context_frames: frames of a training window.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
         conditioning: what the model is told, as `Vocabulary.settings` gives it; None for nothing.
-        seed: of the dropout; that of step n follows from (seed, n, rank).
+        history_noise: share of the codes that are read in training as random ones, on average.
+        seed: of all that is random; that of step n follows from (seed, n, rank).
         data: where the codes come from and how they are dealt out; kept with the checkpoint for
             those that go on from it or evaluate it, and not used here.
 
@@ -86,11 +102,15 @@ class LanguageModelTraining(pl.LightningModule):
         context_frames: int,
         optim: dict[str, Any],
         conditioning: dict[str, Any] | None = None,
+        history_noise: float = 0.0,
         seed: int = 0,
         data: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        if not 0 <= history_noise <= 0.5:
+            raise ValueError(f"history_noise={history_noise} must be from 0 to 0.5")
         self.save_hyperparameters()
+        self.history_noise = history_noise
         self.vocabulary = None if conditioning is None else Vocabulary.from_settings(conditioning)
         self.model, self.pattern = build_model(
             model, pattern, codec, context_frames, self.vocabulary
@@ -109,7 +129,7 @@ class LanguageModelTraining(pl.LightningModule):
         zeros = torch.zeros(self.model.num_codebooks, device=self.device, dtype=torch.float64)
         return zeros, zeros.clone(), zeros[0].clone()
 
-    def logits(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def logits(self, batch: Batch, history_noise: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (B, K, S, V') of a batch, the steps (B, K, S) they predict, and which count."""
         codes, lengths = batch["codes"], batch["lengths"]
         ends = batch["ends"] if self.model.end_token else None
@@ -119,7 +139,11 @@ class LanguageModelTraining(pl.LightningModule):
         positions = self.positions[:, : codes.shape[2] + self.model.end_token]
         steps, mask = lay_out(codes, lengths, ends, positions, self.model.special)
         conditions = batch["conditions"] if self.vocabulary else None
-        return self.model(steps, conditions), steps, mask
+        read = steps
+        if history_noise:
+            is_code = mask & (steps < self.model.codebook_size)
+            read = with_noise(steps, is_code, self.model.codebook_size, history_noise)
+        return self.model(read, conditions), steps, mask
 
     def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed nats (K,) and numbers of predictions (K,) of a batch; the end of a clip is one."""
@@ -146,7 +170,7 @@ class LanguageModelTraining(pl.LightningModule):
         if self.vocabulary is not None and self.vocabulary.drop:
             dropped = drop_conditions(batch["conditions"], self.vocabulary.drop)
             batch = {**batch, "conditions": dropped}
-        nats, counts = self.nats(batch)
+        nats, counts = codebook_nats(*self.logits(batch, self.history_noise))
         frames = batch["lengths"].sum()
         mean = mean_nats(nats.detach(), counts)
         if not bool(torch.isfinite(mean)):

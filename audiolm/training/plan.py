@@ -1,6 +1,7 @@
 """What a run is going to do, said before the first step.
 
-Letters: B batch, K codebooks, V codes in a codebook, S sequence steps, D model width, H heads.
+Letters: B batch, K codebooks, V codes in a codebook, S sequence steps, D model width, H heads,
+L length of a text.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ def estimate_memory(
     # Attention written out keeps the scores, the weights and a copy of these for the product.
     tables = {"from_scratch": 3.0, "fused": 0.0}.get(kernel, 0.5)
     block = 20 * width * 4 + tables * trunk.num_heads * steps * bytes_each
+    text = None if model.conditioner is None else model.conditioner.text
+    if text is not None:  # queries, heads and output; and tables of S x L, of long texts
+        block += 5 * width * 4 + 3 * trunk.num_heads * text.max_len * bytes_each
     blocks = len(trunk.blocks)
     per_step = blocks * width * 4 + block if trunk.gradient_checkpointing else blocks * block
     logits = 2 * model.num_codebooks * model.num_outputs * bytes_each
@@ -157,7 +161,7 @@ def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[s
 
 
 def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iterator[str]:
-    """What the model is told, and whether it learns where clips end."""
+    """What the model is told, and what is left out for it."""
     words = module.vocabulary
     if words is not None:
         told = [f"{column} ({len(names)} names)" for column, names in words.labels.items()]

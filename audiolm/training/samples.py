@@ -16,6 +16,7 @@ from audiolm.audio import write_wav
 from audiolm.codec import Codec
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.generation.sampling import PLAIN
+from audiolm.model.vocabulary import stack_rows
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.training.ema import averaged_weights
 from audiolm.training.interrupt import GracefulInterrupt
@@ -86,7 +87,8 @@ class SampleCallback(pl.Callback):
         if not self.num_samples or not trainer.is_global_zero:
             return
         told = self._told(trainer)
-        conditions = None if module.vocabulary is None else module.vocabulary.encode_known(told)
+        words = module.vocabulary
+        conditions = words and stack_rows([words.encode_known(values) for values in told])
         module.clock.disturbed()
         was_training = module.model.training
         module.model.eval()
@@ -112,9 +114,9 @@ class SampleCallback(pl.Callback):
         pictures, captions = [], []
         for i, waveform in enumerate(waveforms):
             stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
-            words = [f"step {trainer.global_step}", f"seed {self.seed + i}"]
-            words += [f"{column} {value}" for column, value in told[i].items()]
-            caption = ", ".join(words)
+            parts = [f"step {trainer.global_step}", f"seed {self.seed + i}"]
+            parts += [f"{column} {value}"[:60] for column, value in told[i].items()]
+            caption = ", ".join(parts)
             write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
             picture = stem.with_suffix(".png")
             draw_spectrogram(picture, waveform, self.codec.sample_rate, caption)

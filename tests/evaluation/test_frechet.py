@@ -77,5 +77,5 @@ def test_too_few_frames_in_one_line(clips: list[Tensor]) -> None:
 
 
 def test_broken_features() -> None:
-    with pytest.raises(ValueError, match="NaN or Inf"):
+    with pytest.raises(FloatingPointError, match="NaN or Inf"):
         fit_gaussian([torch.full((2, 9), torch.nan)])

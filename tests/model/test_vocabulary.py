@@ -7,7 +7,7 @@ import torch
 
 from audiolm.model import AudioLM
 from audiolm.model.conditioning import FIRST_CHARACTER, START, drop_conditions, not_told
-from audiolm.model.vocabulary import Vocabulary
+from audiolm.model.vocabulary import Vocabulary, stack_rows
 
 ALL = Vocabulary({"label": ["7", "one"], "speaker": ["ada"]}, "text", "abc ", 9, "emb", 2)
 
@@ -37,7 +37,8 @@ def test_characters_never_seen_are_left_out_and_can_be_named() -> None:
 
 
 def test_what_a_collection_says_and_the_model_does_not_know_is_not_told() -> None:
-    told = ALL.encode_known([{"label": "two", "text": "xyz", "mood": "x"}, {"label": "one"}])
+    known = [{"label": "two", "text": "xyz", "mood": "x"}, {"label": "one", "text": "a" * 10}]
+    told = stack_rows([ALL.encode_known(values) for values in known])
     assert told["labels"].tolist() == [[0, 0], [2, 0]]
     assert told["text"].tolist() == [[START], [START]]
 
@@ -72,7 +73,8 @@ def test_without_dropping_all_must_be_told() -> None:
 def test_conditions_are_dropped_as_often_as_asked() -> None:
     """All with probability p; each of several on its own too, so 1 - (1 - p)^2 of each."""
     torch.manual_seed(0)
-    many = ALL.encode([{"label": "one", "speaker": "ada", "text": "abc", "emb": [1, 2]}] * 20_000)
+    one = ALL.encode([{"label": "one", "speaker": "ada", "text": "abc", "emb": [1, 2]}])
+    many = {name: values.repeat(20_000, 1) for name, values in one.items()}
     kept = drop_conditions(many, 0.2)
     gone = torch.stack(
         [
@@ -89,8 +91,8 @@ def test_conditions_are_dropped_as_often_as_asked() -> None:
     # Whole texts and whole vectors, or nothing of them.
     assert torch.equal((kept["text"][:, 1:] == 0).any(1), (kept["text"][:, 1:] == 0).all(1))
     assert torch.equal(kept["vector"].isnan().any(1), kept["vector"].isnan().all(1))
-    one = {"labels": torch.ones(20_000, 1, dtype=torch.long)}
-    assert abs(float((drop_conditions(one, 0.2)["labels"] == 0).double().mean()) - 0.2) < 0.01
+    single = {"labels": torch.ones(20_000, 1, dtype=torch.long)}
+    assert abs(float((drop_conditions(single, 0.2)["labels"] == 0).double().mean()) - 0.2) < 0.01
     assert all(
         torch.equal(a.nan_to_num(9), b.nan_to_num(9))
         for a, b in zip(drop_conditions(many, 0.0).values(), many.values(), strict=True)

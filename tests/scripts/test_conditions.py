@@ -139,7 +139,7 @@ def test_text_label_and_vector_together(train, run_script: RunScript) -> None:  
         ("undropped", ["conditioning.label=oh", "sampling.guidance=2"], ["guidance=2 needs"]),
         ("undropped", [], ["conditioning.label is not given", "conditioning.drop=0"]),
         ("plain", ["conditioning.label=oh"], ["conditioning.label: ", "without conditions"]),
-        ("plain", ["sampling.guidance=2"], ["guidance are for a model", "this one was not"]),
+        ("plain", ["sampling.guidance=2"], ["guidance=2 is for a model", "this one was not"]),
         ("plain", ["best_of=0"], ["best_of=0 must be at least 1"]),
         ("plain", ["best_of=2", "stream=true"], ["best_of=2 chooses among whole samples"]),
         ("plain", ["sampling.temperature=[1,2]"], ["holds 2 numbers, the model has 4 codebooks"]),
@@ -165,8 +165,18 @@ def test_what_a_model_cannot_be_told(  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        (["conditioning.labels=[label,mood]"], ["the column mood, which no clip", "speaker, text"]),
+        (
+            ["conditioning.labels=[label,mood]"],
+            ["the condition mood is told of no clip", "speaker, text"],
+        ),
         (["conditioning.labels=[label,label]"], ["a column twice"]),
+        (["conditioning.text=[text]"], ["must be a list of names", "one name each"]),
+        (["sampling.guidance=3", "callbacks.samples.num_samples=1"], ["guidance=3 is for a model"]),
+        (
+            ["sampling.temperature=[1,2]", "callbacks.samples.num_samples=1"],
+            ["holds 2 numbers, the model has 4 codebooks"],
+        ),
+        (["history_noise=0.7"], ["history_noise=0.7 must be from 0 to 0.5"]),
         (["conditioning=label", "conditioning.drop=1"], ["conditioning.drop=1 must be"]),
         (["conditioning=vector"], ["conditioning.vector is not set"]),
         (["conditioning=vector", "conditioning.vector=speaker"], ["speaker='", "no list of"]),
@@ -190,6 +200,36 @@ def test_what_a_training_cannot_be_told(
         assert part in refused.err
 
 
+def test_columns_may_have_any_name(  # type: ignore[no-untyped-def]
+    workplace: Path, run_script: RunScript, local: list[str], places: Path
+) -> None:
+    folder = workplace / "named"
+    folder.mkdir()
+    rows = ["file_name,speaker id,a.b"]
+    for i in range(8):
+        soundfile.write(folder / f"{i}.wav", np.random.default_rng(i).normal(0, 0.1, 400), 800)
+        rows.append(f"{i}.wav,s {i % 2},x=${{y}}")
+    (folder / "metadata.csv").write_text("\n".join(rows))
+    settings = ["conditioning.labels=['speaker id','a.b']", "prepare.num_checks=0"]
+    made = run_script("train", *local, f"data.path={folder}", *settings, "hydra.run.dir=run")
+    assert made.code == 0, made.err
+    told = ["conditioning.speaker id=s 1", "conditioning.a.b=x=${y}", "num_samples=1", "out=o"]
+    made = run_script("generate", "ckpt_path=run/checkpoints/last.ckpt", *told)
+    assert made.code == 0, made.err
+    assert figures("o")["conditioning"] == {"speaker id": "s 1", "a.b": "x=${y}"}
+
+
+def test_evaluation_wants_the_models_columns(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]
+    checkpoint = train("labels", *LABELS)
+    folder = Path("untold")
+    folder.mkdir()
+    for i in range(12):
+        soundfile.write(folder / f"{i}.wav", np.random.default_rng(i).normal(0, 0.1, 400), 800)
+    data = ["data=folder", f"data.path={folder}", "data.valid_fraction=0.5", "num_samples=0"]
+    refused = run_script("evaluate", checkpoint, *data)
+    assert refused.code == 2 and "the condition label is told of no clip" in refused.err
+
+
 def test_a_conditional_run_goes_on(
     workplace: Path, run_script: RunScript, local: list[str], places: Path
 ) -> None:
@@ -200,5 +240,8 @@ def test_a_conditional_run_goes_on(
     more = ["hydra.run.dir=half", "ckpt_path=last"]
     resumed = run_script("train", *settings, *more)
     assert resumed.code == 0, resumed.err
-    other = run_script("train", *settings, *more, "trainer.max_steps=9", "conditioning.drop=0.5")
-    assert other.code == 2 and "conditioning" in other.err
+    more.append("trainer.max_steps=9")
+    other = run_script("train", *settings, *more, "conditioning.drop=0.5")
+    assert other.code == 2 and "conditioning.drop=0.1, this run has 0.5" in other.err
+    other = run_script("train", *settings, *more, "conditioning.labels=[label]")
+    assert other.code == 2 and "conditioning.labels=['speaker']" in other.err

@@ -162,13 +162,16 @@ def test_what_is_told_can_be_learnt(told: TokenStore, tiny_codec: EncodecCodec) 
         nats, counts = module.nats(batch)
         (nats.sum() / counts.sum()).backward()
         optimizer.step()
-    assert float(nats.sum() / counts.sum()) < 0.1 < np.log(3)
+    # Blind, the three codes of each row cost ln 3 for the first and nothing for the others.
+    assert float(nats.detach().sum() / counts.sum()) < 0.25 * np.log(3) / 3
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"labels": ["mood"]}, "the column mood, which no clip of .* has; there are: embedding"),
+        ({"labels": ["mood"]}, "the condition mood is told of no clip of .*; there are: embedding"),
+        ({"text": ["text"]}, "must be a list of names, text=.'text'. and vector=None one name"),
+        ({"labels": "label"}, "labels=label must be a list of names"),
         ({"labels": ["text"], "text": "text"}, "a column twice: text, text"),
         ({"vector": "speaker"}, r"clip .*wav of .*: speaker='\d' is no list"),
         ({"labels": ["label"], "drop": -0.1}, "conditioning.drop=-0.1 must be"),

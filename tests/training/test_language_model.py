@@ -31,7 +31,7 @@ from audiolm.training import (
     make_optimizer,
     measure_yardsticks,
 )
-from audiolm.training.language_model import StepClock
+from audiolm.training.language_model import StepClock, with_noise
 
 from .conftest import CONTEXT, MODEL, OPTIM, make_data, make_module, make_trainer
 
@@ -498,3 +498,26 @@ def test_speed_counts_undisturbed_steps_only(monkeypatch: pytest.MonkeyPatch) ->
     clock.start_step()
     assert clock.codes_per_second() == pytest.approx((10 + 10 + 20) / 3)
     assert clock.codes_per_second() is None
+
+
+def test_noise_in_the_history_is_codes_for_codes() -> None:
+    """As often as asked, in every row another share; ends, empty cells and targets stay."""
+    torch.manual_seed(0)
+    steps = torch.randint(0, 9, (400, 3, 50))
+    steps[:, 1:, 0], steps[:, 0, 40] = 10, 9  # the special id, and ends
+    is_code = steps < 9
+    noisy = with_noise(steps, is_code, 9, 0.2)
+    assert torch.equal(noisy[~is_code], steps[~is_code])
+    assert noisy[is_code].max() < 9
+    changed = ((noisy != steps) & is_code).sum(dim=(1, 2)) / is_code.sum(dim=(1, 2))
+    assert float(changed.mean()) == pytest.approx(0.2 * 8 / 9, abs=0.01)  # one in nine is the same
+    assert float(changed.min()) < 0.02 and float(changed.max()) > 0.3
+
+
+def test_noise_is_for_training_alone(tiny_codec: EncodecCodec) -> None:
+    module = make_module(tiny_codec, history_noise=0.4, model={**MODEL, "dropout": 0.0})
+    batch: Any = full_batch([CONTEXT, 9])
+    assert torch.equal(module.nats(batch)[0], module.nats(batch)[0])
+    module.log = lambda *args, **kwargs: None  # type: ignore[method-assign]
+    batch["full"] = 1
+    assert not torch.equal(module.training_step(batch, 0), module.training_step(batch, 0))
