@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -174,6 +174,7 @@ class Drawing:
     conditions: dict[str, Tensor] | None
     engine: Engine
     best_of: int
+    ended: set[int] = field(default_factory=set)  # of the samples that are streamed
 
     def chunks(self) -> Iterator[Tensor]:
         """Codes (B, K, t), with a bar of frames; its factor of real time counts all samples."""
@@ -231,9 +232,9 @@ class Drawing:
 
         `num_samples` of sound each at most, None for no limit.
         """
-        copies = itertools.tee(self.chunks(), len(self.seeds))
-        streams = [
-            self.codec.decode_stream(self._codes_of(b, chunks)) for b, chunks in enumerate(copies)
+        streams = [  # nothing else holds a copy, which would keep all that is drawn after its end
+            self.codec.decode_stream(self._codes_of(b, chunks))
+            for b, chunks in enumerate(itertools.tee(self.chunks(), len(self.seeds)))
         ]
         written = [0] * len(streams)
         nothing = torch.empty(self.codec.channels, 0)
@@ -252,12 +253,16 @@ class Drawing:
 
     def _codes_of(self, b: int, chunks: Iterator[Tensor]) -> Iterator[Tensor]:
         """The codes (1, K, t) of one sample, until its end."""
+        frames = 0
         for chunk in chunks:
             (codes,) = cut_at_end(chunk[b : b + 1], self.trained.model.codebook_size)
+            frames += codes.shape[1]
             if codes.shape[1]:
                 yield codes[None]
             if codes.shape[1] < chunk.shape[2]:
-                return
+                break
+        if frames != self.num_frames:
+            self.ended.add(b)
 
 
 @dataclass
@@ -344,10 +349,11 @@ def write_growing(drawing: Drawing, duration: float, out: Path, about: dict[str,
         ]
         print(f"may be played while it grows: {files[0].part}", flush=True)
         live = play(drawing, duration, files)
-    for seed, file in zip(drawing.seeds, files, strict=True):
+    for b, (seed, file) in enumerate(zip(drawing.seeds, files, strict=True)):
         if file.num_samples:
             figures = {
                 "seed": seed,
+                "ended": b in drawing.ended,
                 "duration": file.num_samples / codec.sample_rate,
                 **live.figures(),
                 "clipped_samples": file.clipped,

@@ -10,6 +10,7 @@ Letters: K codebooks, T codec frames.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -40,15 +41,17 @@ class Comparison:
         held_out: clips that the model has not seen.
         training: sets of clips that it has, each of as many as are to be generated.
         codec: decoded them all.
-
-    Raises:
-        ValueError: for too few frames to take a covariance of.
     """
 
     def __init__(self, held_out: Clips, training: Sequence[Clips], codec: EncodecCodec) -> None:
         self.held_out, self.training, self.codec = held_out, training, codec
-        self.reference = self._gaussians(held_out)
-        floors = [self._distances(one) for one in training]
+        self.reference: dict[str, Gaussian] | None = None
+        floors: list[dict[str, float]] = []
+        try:
+            self.reference = self._gaussians(held_out)
+            floors = [self._distances(one) for one in training]
+        except ValueError:  # too few frames of real clips: all else can be told
+            pass
         self.floors = {name: [floor[name] for floor in floors] for name in FEATURES}
 
     def _gaussians(self, clips: Clips) -> dict[str, Gaussian]:
@@ -56,13 +59,14 @@ class Comparison:
 
     def _distances(self, clips: Clips) -> dict[str, float]:
         found = self._gaussians(clips)
+        assert self.reference is not None
         return {name: frechet_distance(found[name], self.reference[name]) for name in FEATURES}
 
     def figures(self, generated: Clips, num_frames: int, ends: bool) -> dict[str, Any]:
         """What is measured of generated clips of at most `num_frames`, beside the real ones.
 
-        A distance is None where the samples are too short for it. `ends`: whether the model can
-        end a clip by itself.
+        A distance is None where there are too few frames for it. `ends`: whether the model can end
+        a clip by itself.
         """
         first, *_ = self.training
         kinds = {"generated": generated, "held_out": self.held_out, "training": first}
@@ -70,11 +74,10 @@ class Comparison:
         rare = [
             np.concatenate([getattr(s, n) for s in self.training]) for n in ("silences", "loops")
         ]
-        distances: Mapping[str, float | None]
-        try:
-            distances = self._distances(generated)
-        except ValueError:
-            distances = dict.fromkeys(FEATURES)
+        distances: Mapping[str, float | None] = dict.fromkeys(FEATURES)
+        if self.reference is not None:
+            with suppress(ValueError):
+                distances = self._distances(generated)
         frames = [codes.shape[1] for codes in generated.codes]
         usage = {
             kind: code_usage(clips.codes, self.codec.codebook_size) for kind, clips in kinds.items()
@@ -85,7 +88,7 @@ class Comparison:
             "frechet": {
                 name: {
                     "generated": distances[name],
-                    "training": float(np.median(floors)),
+                    "training": float(np.median(floors)) if floors else None,
                     "training_sets": floors,
                 }
                 for name, floors in self.floors.items()

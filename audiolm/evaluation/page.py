@@ -38,7 +38,10 @@ def draw_page(path: Path | str, figures: Mapping[str, Any], title: str) -> None:
     _draw_calibration(axes[0, 1], figures["calibration"])
     if clips is not None:
         _draw_perplexity(axes[1, 0], clips["perplexity"])
-        _draw_distances(axes[1, 1], clips["frechet"])
+        if all(distances["training"] is not None for distances in clips["frechet"].values()):
+            _draw_distances(axes[1, 1], clips["frechet"])
+        else:
+            axes[1, 1].set_title("too few frames for a Fréchet distance", fontsize=9)
         _draw_seconds(axes[2, 0], clips["clip_seconds"])
         _draw_runs(axes[2, 1], figures.get("memorisation", {}))
     with replacing(path) as temporary:
@@ -91,11 +94,11 @@ def _draw_perplexity(axes: Axes, perplexity: Mapping[str, Sequence[float]]) -> N
 
 def _draw_distances(axes: Axes, frechet: Mapping[str, Mapping[str, Any]]) -> None:
     """In units of the floor, as the features have different ones."""
-    ratios = [(d["generated"] or 0.0) / max(d["training"] or 0.0, 1e-12) for d in frechet.values()]
+    ratios = [(d["generated"] or 0.0) / max(d["training"], 1e-12) for d in frechet.values()]
     axes.bar(range(len(ratios)), ratios, 0.5, color=_COLOURS["generated"], label="generated")
     axes.axhline(1, color=_COLOURS["training"], linestyle="--", label="training")
     for place, d in enumerate(frechet.values()):  # each set of training clips
-        sets = np.array(d["training_sets"]) / max(d["training"] or 0.0, 1e-12)
+        sets = np.array(d["training_sets"]) / max(d["training"], 1e-12)
         axes.plot([place] * len(sets), sets, "_", color="black", markersize=14)
     axes.set_xticks(range(len(frechet)), [name.replace("_", " ") for name in frechet])
     axes.set_ylabel("Fréchet distance to held out, of training = 1")

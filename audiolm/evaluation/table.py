@@ -52,7 +52,8 @@ def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]
     yield _row("", [_words(kind) for kind in KINDS])
     for name, what in (("latents", "codec latents"), ("log_mel", "log mel")):
         distances = clips["frechet"][name]
-        cells = [_number(distances["generated"], ".3f"), "", f"{distances['training']:.3f}"]
+        cells = [_number(distances[kind], ".3f") for kind in ("generated", "training")]
+        cells.insert(1, "")
         sets = distances["training_sets"]
         spread = f"  ({min(sets):.3f} to {max(sets):.3f})" if len(sets) > 1 else ""
         yield _row(f"Fréchet distance to held-out, {what}", cells) + spread

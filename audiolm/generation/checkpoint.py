@@ -136,7 +136,7 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
             settings["context_frames"],
             vocabulary,
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} lacks a setting or has a wrong one: {error}") from error
     prefix = "model."
     # Where training kept an average of the weights (EMA), that is the model to use.

@@ -233,9 +233,9 @@ def _told(
     """The conditions of B samples, checked; None for an unconditional model."""
     if model.conditioner is None:
         if conditions is not None or sampling.guidance != 1:
-            what = "guidance" if conditions is None else "conditions"
+            what = "guidance is" if conditions is None else "conditions are"
             raise ValueError(
-                f"{what} are for a model that was trained with conditions, and this one was not; "
+                f"{what} for a model that was trained with conditions, and this one was not; "
                 f"leave them away, or train with conditioning=label or conditioning=text"
             )
         return None

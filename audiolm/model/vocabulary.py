@@ -11,12 +11,15 @@ import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from audiolm.model.conditioning import FIRST_CHARACTER, START, Conditioner
+
+_SHOWN = 100  # names in a message
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,29 @@ class Vocabulary:
     def settings(self) -> dict[str, Any]:
         """As plain data, for a checkpoint."""
         return dataclasses.asdict(self)
+
+    def __post_init__(self) -> None:
+        strings = [
+            self.alphabet,
+            *self.labels,
+            *(n for names in self.labels.values() for n in names),
+        ]
+        optional = [column for column in (self.text, self.vector) if column is not None]
+        sizes = [self.max_text_len, self.vector_size, self.text_layers]
+        if not (
+            all(isinstance(string, str) for string in strings + optional)
+            and all(isinstance(size, int) and size >= 0 for size in sizes)
+            and isinstance(self.drop, float | int)
+        ):
+            raise TypeError("conditions of unknown kinds")
+
+    @cached_property
+    def _numbers(self) -> dict[str, dict[str, int]]:
+        return {c: {name: i for i, name in enumerate(names)} for c, names in self.labels.items()}
+
+    @cached_property
+    def _characters(self) -> dict[str, int]:
+        return {character: i for i, character in enumerate(self.alphabet)}
 
     @property
     def columns(self) -> list[str]:
@@ -111,8 +137,8 @@ class Vocabulary:
         """
         known = {
             column: values[column]
-            for column, names in self.labels.items()
-            if values.get(column) in names
+            for column in self.labels
+            if values.get(column) in self._numbers[column]
         }
         if self.text:
             text = self.readable(str(values.get(self.text) or ""))
@@ -124,12 +150,13 @@ class Vocabulary:
 
     def readable(self, text: str) -> str:
         """The text as the model reads it: without case, and without characters not in training."""
-        return plain_text("".join(c for c in plain_text(text) if c in self.alphabet))
+        known = "".join(c for c in plain_text(text) if c in self._characters)
+        return " ".join(known.split())
 
     def unknown_characters(self, text: str) -> str:
         """Those of a text that were not in training, each once, in order."""
         plain = dict.fromkeys(plain_text(text))
-        return "".join(c for c in plain if c not in self.alphabet)
+        return "".join(c for c in plain if c not in self._characters)
 
     def _row(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
         row = {}
@@ -152,14 +179,16 @@ class Vocabulary:
         return row
 
     def _number(self, column: str, name: Any) -> int:
-        names = self.labels[column]
-        if str(name) not in names:
+        number = self._numbers[column].get(str(name))
+        if number is None:
+            names = self.labels[column]
             near = nearest(str(name), names)
+            more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
             raise ValueError(
                 f"conditioning.{column}={name} is no {column} of this model{near}; choose "
-                f"{', '.join(names)}"
+                f"{', '.join(names[:_SHOWN])}{more}"
             )
-        return names.index(str(name))
+        return number
 
     def _letters(self, text: Any) -> list[int]:
         letters = self.readable(str(text))
@@ -173,7 +202,7 @@ class Vocabulary:
                 f"conditioning.{self.text} has {len(letters)} characters, the longest text in "
                 f"training had {self.max_text_len}; divide it"
             )
-        return [FIRST_CHARACTER + self.alphabet.index(letter) for letter in letters]
+        return [FIRST_CHARACTER + self._characters[letter] for letter in letters]
 
 
 def plain_text(text: str) -> str:

@@ -30,7 +30,7 @@ def read_vocabulary(
     Args:
         mix: the stores.
         valid_fraction: share of the clips that is held out, whose words do not count.
-        context_frames: of a window; with a text only clips that fit into one are used.
+        context_frames: of a window; a clip with a text is used only where it fits into one.
         labels: categorical columns, such as "label" and "speaker".
         text: the column of the text.
         vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
@@ -61,7 +61,7 @@ def read_vocabulary(
     for store in mix.stores:
         split = split_clips(store, valid_fraction)
         if text:
-            split = whole_clips(split, context_frames)
+            split = whole_clips(store, split, context_frames, text)
         for clip in np.unique(split.train["clip"]).tolist():
             told = told_of(store, clip)
             present |= told.keys()
@@ -108,9 +108,16 @@ def check_columns(columns: Sequence[str], present: set[str], mix: Mix) -> None:
             )
 
 
-def whole_clips(split: Split, frames: int) -> Split:
-    """What of a split is no longer than so many frames: clips whose text is that of a window."""
-    return Split(*(part[part["frames"] <= frames] for part in split))
+def whole_clips(store: TokenStore, split: Split, frames: int, text: str) -> Split:
+    """A split without clips longer than so many frames that have a text, which no window has."""
+
+    def fits(part: NDArray[Any]) -> NDArray[np.bool_]:
+        fit = part["frames"] <= frames
+        for place in np.flatnonzero(~fit).tolist():
+            fit[place] = text not in told_of(store, int(part["clip"][place]))
+        return fit
+
+    return Split(*(part[fits(part)] for part in split))
 
 
 _MAX_ROWS = 50_000

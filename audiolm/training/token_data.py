@@ -65,8 +65,8 @@ class TokenData(pl.LightningDataModule):
             memory-mapped codes is the fastest up to many thousand windows a second.
         pattern: name of the codebook pattern, which says what steps a window takes.
         end_token: whether the model predicts the end of clips, which takes steps too.
-        vocabulary: what the model is told of the clips. A text is that of a whole clip: with one,
-            only clips that fit into a window are used.
+        vocabulary: what the model is told of the clips. A text is that of a whole clip: those with
+            one are used only where they fit into a window.
 
     Attributes:
         mix: the stores; a single one is a mix too.
@@ -110,18 +110,23 @@ class TokenData(pl.LightningDataModule):
         self.splits = [split_clips(store, valid_fraction) for store in self.mix.stores]
         self.too_long = 0
         if vocabulary is not None and vocabulary.text:
-            whole = [whole_clips(split, context_frames) for split in self.splits]
+            whole = [
+                whole_clips(store, split, context_frames, vocabulary.text)
+                for store, split in zip(self.mix.stores, self.splits, strict=True)
+            ]
             self.too_long = sum(
                 len(part) - len(kept)
                 for split, short in zip(self.splits, whole, strict=True)
                 for part, kept in zip(split, short, strict=True)
             )
             self.splits = whole
-            if not all(len(split.train) for split in self.splits):
-                raise ValueError(
-                    f"no clip with a text is as short as context="
-                    f"{context_frames / self.mix.frame_rate:g} s; raise it, or cut the recordings"
-                )
+            for store, split in zip(self.mix.stores, self.splits, strict=True):
+                if not len(split.train):
+                    raise ValueError(
+                        f"{store.path} has no clip to train on that is as short as context="
+                        f"{context_frames / self.mix.frame_rate:g} s, and a text is that of a "
+                        f"whole clip; raise context, or cut the recordings"
+                    )
         self._batches: tuple[int, TrainingBatches] | None = None
 
     @property

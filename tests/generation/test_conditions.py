@@ -238,7 +238,7 @@ def test_what_does_not_fit_is_refused(problem: str, make_model: MakeModel) -> No
             told = conditions_of(LABELS)
             generate(make_model("delay"), pattern, 3, CONTEXT, SEEDS, conditions=told)
     elif problem == "guidance":
-        with pytest.raises(ValueError, match=r"guidance are for a model"):
+        with pytest.raises(ValueError, match=r"guidance is for a model"):
             generate(make_model("delay"), pattern, 3, CONTEXT, [0], sampling=Sampling(guidance=2.0))
     else:
         with pytest.raises(ValueError, match=r"conditions of 5 samples .*, 1 are drawn"):

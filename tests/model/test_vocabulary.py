@@ -24,8 +24,10 @@ def test_words_become_numbers() -> None:
 
 def test_a_vocabulary_is_plain_data() -> None:
     assert Vocabulary.from_settings(ALL.settings()) == ALL
-    with pytest.raises(TypeError):
-        Vocabulary.from_settings({**ALL.settings(), "colour": 1})
+    wrong = [{"colour": 1}, {"labels": {"a": [1]}}, {"text": 5}, {"drop": "x"}, {"alphabet": None}]
+    for other in wrong:
+        with pytest.raises(TypeError):
+            Vocabulary.from_settings({**ALL.settings(), **other})
 
 
 def test_characters_never_seen_are_left_out_and_can_be_named() -> None:
@@ -34,6 +36,9 @@ def test_characters_never_seen_are_left_out_and_can_be_named() -> None:
     # A composed and a combining accent are one character.
     french = Vocabulary({}, "text", "\N{LATIN SMALL LETTER E WITH ACUTE}", 3)
     assert french.readable("E\N{COMBINING ACUTE ACCENT}") == french.alphabet
+    # What is left may not melt into a character that is not in the alphabet.
+    loose = Vocabulary({}, "text", "e\N{COMBINING ACUTE ACCENT}", 3)
+    assert loose.encode([{"text": "ex\N{COMBINING ACUTE ACCENT}"}])["text"].shape == (1, 3)
 
 
 def test_what_a_collection_says_and_the_model_does_not_know_is_not_told() -> None:

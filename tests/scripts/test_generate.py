@@ -55,6 +55,7 @@ def test_a_stream_is_the_sound_that_would_have_been(
         about = json.loads(Path(f"live/{name}.json").read_text())
         assert about["seed"] == 5 + i and about["duration"] == 3.01
         assert not about["stopped"] and about["clipped_samples"] == 0
+        assert not about["ended"]
         assert about["seconds_to_first_sound"] > 0
         assert about["seconds_loading"] > 0 and about["seconds_building"] >= 0
         assert about["realtime_factor"] > 0 and about["frames_per_second"] > 0
@@ -209,3 +210,23 @@ def test_a_folder_that_cannot_be_made_is_told_at_once(
         refused = run_script("generate", checkpoint, "out=taken", *more)
         assert refused.code == 2 and "taken" in refused.err and "Traceback" not in refused.err
         assert "real time" not in refused.err  # before anything is drawn
+
+
+def test_streams_end_where_whole_samples_do(
+    workplace: Path, run_script: RunScript, checkpoint: str
+) -> None:
+    settings = [checkpoint, "num_samples=4", "duration=6", "seed=3", "sampling.temperature=1.3"]
+    for out, more in (("whole", []), ("live", ["stream=true"])):
+        made = run_script("generate", *settings, f"out={out}", *more)
+        assert made.code == 0, made.err
+    ended = []
+    for i in range(4):
+        name = f"sample_{i:03d}"
+        whole, live = (
+            json.loads(Path(f"{out}/{name}.json").read_text()) for out in ("whole", "live")
+        )
+        assert whole["ended"] == live["ended"] and whole["duration"] == live["duration"]
+        one, two = (read_audio(f"{out}/{name}.wav")[0] for out in ("whole", "live"))
+        assert one.shape == two.shape and (one - two).abs().max() <= 1.001 / 32768
+        ended.append(whole["ended"])
+    assert any(ended)
