@@ -14,8 +14,18 @@ import torch
 
 from audiolm.codec import EncodecCodec
 from audiolm.model.vocabulary import Vocabulary
-from audiolm.tokens import Mix, Rules, TokenStore, check_clips, folder_clips, prepare_store
+from audiolm.tokens import (
+    SPAN,
+    Mix,
+    Rules,
+    Split,
+    TokenStore,
+    check_clips,
+    folder_clips,
+    prepare_store,
+)
 from audiolm.training import ClipConditions, TokenData, read_vocabulary
+from audiolm.training.conditions import told_of, whole_clips
 
 from .conftest import CONTEXT, MODEL, make_module
 from .test_token_data import serve
@@ -184,12 +194,18 @@ def test_what_columns_cannot_be(told: TokenStore, columns: dict[str, Any], messa
         words_of(told, **columns)
 
 
-def test_no_clip_with_a_text_is_short_enough(told: TokenStore) -> None:
-    """One without a text is used whatever its length, and teaches no words."""
-    with pytest.raises(ValueError, match="the condition text is told of no clip"):
+def test_no_clip_is_short_enough(told: TokenStore) -> None:
+    with pytest.raises(ValueError, match="no clip is as short as context="):
         words_of(told, text="text", context_frames=3)
-    data = data_of(told, words_of(told, text="text"), context_frames=3)
-    assert [told.record(int(clip))["id"] for clip in data.splits[0].train["clip"]] == ["07.wav"]
+    with pytest.raises(ValueError, match="no clip to train on that is as short as context="):
+        data_of(told, words_of(told, text="text"), context_frames=3)
+
+
+def test_a_clip_without_a_text_is_used_whatever_its_length(told: TokenStore) -> None:
+    (clip,) = (c for c in range(len(told)) if "text" not in told_of(told, c))
+    spans = np.array([(clip, 0, int(told.frames[clip]))], SPAN)
+    kept = whole_clips(told, Split(spans, spans[:0], spans[:0]), 1, "text")
+    assert len(kept.train) == 1
 
 
 def test_a_vector_that_is_gone_is_told(told: TokenStore, tmp_path: Path) -> None:
