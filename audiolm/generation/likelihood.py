@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from audiolm.model.language_model import AudioLM
@@ -47,10 +46,7 @@ def nats_per_code(
         ends = None
         if model.end_token:
             ends = torch.tensor([ended and i + 1 == len(windows)], device=window.device)
-        laid_out = context_frames if pattern.fixed_length else frames
-        window = F.pad(window, (0, laid_out - frames))
-        positions = pattern.positions(laid_out + model.end_token)
-        steps, mask = lay_out(window, lengths, ends, positions, model.special)
+        steps, mask = lay_out(window, lengths, ends, pattern, context_frames, model.special)
         of_window, count = codebook_nats(model(steps, conditions), steps, mask)
         nats, counts = nats + of_window.cpu(), counts + count.cpu()
     return float(mean_nats(nats, counts))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from audiolm.model.patterns import interleave, occupied_cells
+from audiolm.model.patterns import Pattern, interleave, occupied_cells
 
 CHUNK = 2**19
 """Logits whose softmax is computed at a time."""
@@ -38,9 +38,14 @@ def scored_cells(positions: Tensor, lengths: Tensor, num_frames: int) -> Tensor:
 
 
 def lay_out(
-    codes: Tensor, lengths: Tensor, ends: Tensor | None, positions: Tensor, special: int
+    codes: Tensor,
+    lengths: Tensor,
+    ends: Tensor | None,
+    pattern: Pattern,
+    context_frames: int,
+    special: int,
 ) -> tuple[Tensor, Tensor]:
-    """Codes as the steps that a model reads, and which cells of these it is scored on.
+    """Windows of codes as the steps that a model reads, and which cells of these it is scored on.
 
     The same clip of two frames with its end (E) and without, K = 3, delay pattern:
 
@@ -49,19 +54,21 @@ def lay_out(
         k2  . . 0 1 .        k2  . . 0 1 .
 
     Args:
-        codes: (B, K, T).
+        codes: (B, K, T), T <= `context_frames`.
         lengths: (B,) frames of each clip; the rest of T is padding.
         ends: (B,) boolean, whether the clip's end is to be predicted, one frame behind its last;
             None for a model without an end token.
-        positions: (K, T) the pattern's table, or (K, T + 1) with `ends`.
+        pattern: the model's.
+        context_frames: frames of a full window, which a pattern of fixed length is laid out for.
         special: id of cells that hold nothing; with `ends` the one before it is the end.
 
     Returns:
         (steps (B, K, S) ids, mask (B, K, S) boolean).
     """
-    if ends is not None:
-        codes = F.pad(codes, (0, 1))
-    mask = scored_cells(positions, lengths, codes.shape[2])
+    frames = (context_frames if pattern.fixed_length else codes.shape[2]) + (ends is not None)
+    codes = F.pad(codes, (0, frames - codes.shape[2]))
+    positions = pattern.positions(frames)
+    mask = scored_cells(positions, lengths, frames)
     steps = interleave(codes, positions, special).masked_fill(~mask, special)
     if ends is not None:
         at = positions[0].to(lengths.device)[lengths][ends]

@@ -11,7 +11,6 @@ from typing import Any, cast
 import lightning.pytorch as pl
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -119,10 +118,7 @@ class LanguageModelTraining(pl.LightningModule):
         self.optim = optim
         self.seed = seed
         self.clock = StepClock()
-        # Moves with the model, and follows from the pattern: not part of a checkpoint.
-        self.positions: Tensor
-        frames = context_frames + self.model.end_token
-        self.register_buffer("positions", self.pattern.positions(frames), persistent=False)
+        self.context_frames = context_frames
         self._train = self._valid = self._no_nats()  # nats, counts and frames so far
 
     def _no_nats(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,13 +127,14 @@ class LanguageModelTraining(pl.LightningModule):
 
     def logits(self, batch: Batch, history_noise: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (B, K, S, V') of a batch, the steps (B, K, S) they predict, and which count."""
-        codes, lengths = batch["codes"], batch["lengths"]
-        ends = batch["ends"] if self.model.end_token else None
-        if self.pattern.fixed_length:
-            room = self.positions.shape[1] - self.model.end_token
-            codes = F.pad(codes, (0, room - codes.shape[2]))
-        positions = self.positions[:, : codes.shape[2] + self.model.end_token]
-        steps, mask = lay_out(codes, lengths, ends, positions, self.model.special)
+        steps, mask = lay_out(
+            batch["codes"],
+            batch["lengths"],
+            batch["ends"] if self.model.end_token else None,
+            self.pattern,
+            self.context_frames,
+            self.model.special,
+        )
         conditions = batch["conditions"] if self.vocabulary else None
         read = steps
         if history_noise:

@@ -107,7 +107,7 @@ def describe_plan(
     context, codebooks = module.hparams["context_frames"], mix.num_codebooks
     parts = trainer.accumulate_grad_batches * trainer.world_size
     windows = data.batch_size * parts
-    steps = num_steps(module.positions)
+    steps = num_steps(module.pattern.positions(context + model.end_token))
     memory = estimate_memory(
         model,
         data.batch_size,

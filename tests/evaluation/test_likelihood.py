@@ -77,8 +77,8 @@ def test_probabilities_of_all_clips_add_up_and_are_the_models(pattern: str, fram
 @pytest.mark.parametrize("pattern", ["parallel", "delay", "flatten"])
 def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
     """Clips of no frame, of one and of two, and all that have three frames or more."""
-    positions = make_pattern(pattern, K).positions(4)
-    model = tiny_model(positions, end_token=True)
+    laid_out = make_pattern(pattern, K)
+    model = tiny_model(laid_out.positions(4), end_token=True)
     total = 0.0
     for frames, ends in ((1, True), (2, True), (3, False)):
         clips = every_clip(frames)
@@ -86,7 +86,8 @@ def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
             clips,
             torch.full((len(clips),), frames),
             torch.full((len(clips),), ends),
-            positions[:, : frames + 1],
+            laid_out,
+            3,
             model.special,
         )
         logits = model(steps)

@@ -157,9 +157,8 @@ def test_guided_samples_are_those_of_two_full_passes(
         conditions=conditions,
         engine=engine,
     )
-    positions = pattern.positions(CONTEXT)
     lengths = torch.full((len(codes),), CONTEXT)
-    steps, mask = lay_out(codes, lengths, None, positions, model.special)
+    steps, mask = lay_out(codes, lengths, None, pattern, CONTEXT, model.special)
     with torch.inference_mode():
         told, untold = model(steps, conditions), model(steps, not_told(conditions))
     best = guide(told, untold, guidance).argmax(dim=-1)
@@ -208,7 +207,7 @@ def test_likelihood_is_that_of_the_loss(make_model: MakeModel) -> None:
     pattern, conditions = make_pattern("delay", K), conditions_of(ALL)
     codes = torch.randint(V, (K, 6), generator=torch.Generator().manual_seed(0))
     steps, mask = lay_out(
-        codes[None], torch.tensor([6]), torch.tensor([True]), pattern.positions(7), model.special
+        codes[None], torch.tensor([6]), torch.tensor([True]), pattern, CONTEXT, model.special
     )
     with torch.inference_mode():
         log_p = model(steps, row(conditions, 0)).log_softmax(dim=-1)

@@ -109,14 +109,11 @@ def test_greedy_samples_end_where_a_full_pass_says(pattern: str, make_model: Mak
         )
         frames = codes.shape[2]
         ended = frames < CONTEXT
-        width = CONTEXT if laid_out.fixed_length else frames
-        padded = torch.nn.functional.pad(codes, (0, width - frames))
-        positions = laid_out.positions(width + 1)
-        steps, mask = lay_out(
-            padded, torch.tensor([frames]), torch.tensor([ended]), positions, model.special
-        )
+        lengths, ends = torch.tensor([frames]), torch.tensor([ended])
+        steps, mask = lay_out(codes, lengths, ends, laid_out, CONTEXT, model.special)
         with torch.inference_mode():
             best = model(steps).argmax(dim=-1)
+        positions = laid_out.positions((CONTEXT if laid_out.fixed_length else frames) + 1)
         mask.scatter_(2, positions[:, :2].expand(1, -1, -1), False)
         assert torch.equal(best[mask], steps[mask])
         checked += int(ended)
@@ -129,7 +126,8 @@ def test_layout_of_ends() -> None:
         codes,
         torch.tensor([2, 3]),
         torch.tensor([True, False]),
-        make_pattern("delay", 2).positions(4),
+        make_pattern("delay", 2),
+        context_frames=9,
         special=13,
     )
     assert steps.tolist() == [

@@ -50,16 +50,16 @@ def store(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) ->
         samples = rng.integers(100, 400)
         tone = np.sin(np.arange(samples) * rng.uniform(0.02, 0.5))
         soundfile.write(folder / f"{i:02d}.wav", 0.4 * tone + rng.normal(0, 0.05, samples), 800)
-    store_dir = tmp_path_factory.mktemp("tokens")
+    return encode_folder(folder, tmp_path_factory.mktemp("tokens"), tiny_codec)
+
+
+def encode_folder(folder: Path, place: Path, codec: EncodecCodec) -> TokenStore:
+    """The store of a folder of recordings, below `place`."""
     report = check_clips(
-        folder_clips(folder),
-        tmp_path_factory.mktemp("checked"),
-        Rules(),
-        num_workers=0,
-        show_progress=False,
+        folder_clips(folder), place / "checked", Rules(), num_workers=0, show_progress=False
     )
-    prepare_store(report, tiny_codec, store_dir, show_progress=False)
-    return TokenStore(store_dir)
+    prepare_store(report, codec, place / "store", show_progress=False)
+    return TokenStore(place / "store")
 
 
 def make_module(codec: EncodecCodec, **overrides: Any) -> LanguageModelTraining:

@@ -14,20 +14,11 @@ import torch
 
 from audiolm.codec import EncodecCodec
 from audiolm.model.vocabulary import Vocabulary
-from audiolm.tokens import (
-    SPAN,
-    Mix,
-    Rules,
-    Split,
-    TokenStore,
-    check_clips,
-    folder_clips,
-    prepare_store,
-)
+from audiolm.tokens import SPAN, Mix, Split, TokenStore
 from audiolm.training import ClipConditions, TokenData, read_vocabulary
 from audiolm.training.conditions import told_of, whole_clips
 
-from .conftest import CONTEXT, MODEL, make_module
+from .conftest import CONTEXT, MODEL, encode_folder, make_module
 from .test_token_data import serve
 
 WORDS = ("ah", "bee", "sea")
@@ -55,16 +46,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) -> 
         )
     lines[7] = {"file_name": "07.wav"}
     (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    store_dir = tmp_path_factory.mktemp("tokens")
-    report = check_clips(
-        folder_clips(folder),
-        tmp_path_factory.mktemp("checked"),
-        Rules(),
-        num_workers=0,
-        show_progress=False,
-    )
-    prepare_store(report, tiny_codec, store_dir, show_progress=False)
-    return TokenStore(store_dir)
+    return encode_folder(folder, tmp_path_factory.mktemp("tokens"), tiny_codec)
 
 
 def words_of(store: TokenStore, **columns: Any) -> Vocabulary:
