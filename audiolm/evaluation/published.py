@@ -61,15 +61,15 @@ def check_published(names: Sequence[str], have_words: bool) -> None:
     for name in names:
         if name not in PACKAGES:
             raise ValueError(f"published={name} is unknown; choose of {', '.join(PACKAGES)}")
-        missing = [p for p in PACKAGES[name] if importlib.util.find_spec(p) is None]
-        if missing:
-            raise ValueError(
-                f"published={name} needs {', '.join(missing)}; run pip install -e '.[metrics]'"
-            )
         if name in NEED_WORDS and not have_words:
             raise ValueError(
                 f"published={name} compares with what a clip was told, and this model is told "
                 f"nothing; leave it away"
+            )
+        missing = [p for p in PACKAGES[name] if importlib.util.find_spec(p) is None]
+        if missing:
+            raise ValueError(
+                f"published={name} needs {', '.join(missing)}; run pip install -e '.[metrics]'"
             )
 
 

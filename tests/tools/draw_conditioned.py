@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
+from audiolm.generation.likelihood import nats_per_code
 from audiolm.generation.sampling import Sampling
 from audiolm.generation.streaming import cut_at_end, generate
 
@@ -22,7 +22,7 @@ _BATCH = 50  # samples drawn at once
 
 
 class Sample(NamedTuple):
-    """One sample. It has a frame of silence where it ended before its first frame."""
+    """One sample."""
 
     waveform: Tensor  # (1, N)
     frames: int  # T, up to its end
@@ -58,16 +58,22 @@ def draw_samples(
     told: Sequence[Mapping[str, Any]],
     sampling: Sampling,
     seed: int = 0,
+    best_of: int = 1,
 ) -> list[Sample]:
-    """A sample of what is `told`, for each; the i-th from `seed` + i, at most a window long.
+    """A sample of what is `told`, for each, at most a window long; the i-th from `seed` + i.
+
+    Of several, as `generate.py best_of` draws them, the one that the model finds the most probable.
 
     Raises:
         ValueError: the model does not know what is told, or the settings do not go together.
     """
     assert trained.vocabulary is not None  # as `load_conditioned` makes sure
+    words = [words for words in told for _ in range(best_of)]
     samples = []
-    for first in range(0, len(told), _BATCH):
-        part = told[first : first + _BATCH]
+    candidates: list[tuple[float, Tensor, bool]] = []  # of one of `told`
+    for first in range(0, len(words), _BATCH):
+        part = words[first : first + _BATCH]
+        conditions = trained.vocabulary.encode(part)
         codes = generate(
             trained.model,
             trained.pattern,
@@ -75,17 +81,23 @@ def draw_samples(
             trained.context_frames,
             range(seed + first, seed + first + len(part)),
             sampling=sampling,
-            conditions=trained.vocabulary.encode(part),
+            conditions=conditions,
         )
-        for one in cut_at_end(codes, codec.codebook_size):
-            frames = one.shape[1]
-            samples.append(
-                Sample(
-                    codec.decode(one[None])[0] if frames else torch.zeros(1, codec.hop_length),
-                    frames,
-                    frames < trained.context_frames,
-                )
+        for b, one in enumerate(cut_at_end(codes, codec.codebook_size)):
+            ended = one.shape[1] < trained.context_frames
+            nats = nats_per_code(
+                trained.model,
+                trained.pattern,
+                one,
+                trained.context_frames,
+                {name: values[b : b + 1] for name, values in conditions.items()},
+                ended,
             )
+            candidates.append((nats, one, ended))
+            if len(candidates) == best_of:
+                _, chosen, ended = min(candidates, key=lambda candidate: candidate[0])
+                samples.append(Sample(codec.decode(chosen[None])[0], chosen.shape[1], ended))
+                candidates = []
     return samples
 
 
@@ -99,6 +111,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-p", type=float)
     parser.add_argument("--min-p", type=float)
     parser.add_argument("--repetition-window", type=int)
+    parser.add_argument("--best-of", type=int, default=1, help="see generate.py")
     parser.add_argument("--seed", type=int, default=0, help="of the first sample")
 
 

@@ -288,7 +288,7 @@ def run(options: argparse.Namespace) -> None:
     }
     told = [one.told for one in ears.sentences]
     for name, sampling in samplings.items():
-        samples = draw_samples(trained, codec, told, sampling, options.seed)
+        samples = draw_samples(trained, codec, told, sampling, options.seed, options.best_of)
         clips = [sample.waveform for sample in samples]
         rows[name] = ears.judge(name, clips, rate, sum(sample.ended for sample in samples))
     print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
