@@ -14,7 +14,7 @@ from audiolm.model.patterns import PATTERNS
 
 K, V, CONTEXT = 3, 19, 8
 MakeModel = Callable[..., AudioLM]
-SEEDS = list(range(12))
+SEEDS = list(range(8))
 
 
 def lively(make_model: MakeModel, pattern: str) -> AudioLM:
