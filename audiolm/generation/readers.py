@@ -78,8 +78,9 @@ class Reader:
         return torch.cat(logits)
 
     def _reads_same(self, new: Tensor, one: int, two: int) -> bool:
-        told = self.conditions is None or self.conditions.are_equal(one, two)
-        return told and torch.equal(new[one], new[two])
+        if not torch.equal(new[one], new[two]):
+            return False
+        return self.conditions is None or self.conditions.are_equal(one, two)
 
     def _pass(self, new: Tensor, row: int) -> Tensor:
         """Logits (1, K, V') after `new` (1, K, n), which one sample's caches are given."""
@@ -108,18 +109,20 @@ class EagerStep:
         self.model = model
         self.fill = -batch % ROWS
         self.caches = model.make_caches(batch + self.fill, max_steps, ring)
-        self.conditions = conditions
+        # Of each block, cut once: a step is too short for it.
+        self.told: list[Conditions | None] = [None] * ((batch + self.fill) // ROWS)
         if conditions is not None:
-            self.conditions = joined([conditions, *[conditions.rows(0, 1)] * self.fill])
+            filled = joined([conditions, *[conditions.rows(0, 1)] * self.fill])
+            self.told = [filled.rows(i * ROWS, (i + 1) * ROWS) for i in range(len(self.told))]
 
     def __call__(self, codes: Tensor) -> Tensor:
         """Logits (B, K, V') after codes (B, K)."""
         filled = torch.cat([codes, codes[:1].expand(self.fill, -1)])
-        logits = []
-        for first in range(0, len(filled), ROWS):
+        logits: list[Tensor] = []
+        blocks = torch.split(filled[:, :, None], ROWS)
+        for block, told in zip(blocks, self.told, strict=True):
+            first = len(logits) * ROWS
             rows = [cache.rows(first, first + ROWS) for cache in self.caches]
-            block = filled[first : first + ROWS, :, None]
-            told = self.conditions and self.conditions.rows(first, first + ROWS)
             logits.append(self.model.extend(block, rows, told)[:, :, -1])
         for cache in self.caches:
             cache.length += 1

@@ -6,12 +6,15 @@ B samples, K codebooks, N audio samples, T codec frames.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from audiolm.audio import replacing
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
 from audiolm.generation.likelihood import nats_per_code
@@ -99,6 +102,30 @@ def draw_samples(
                 samples.append(Sample(codec.decode(chosen[None])[0], chosen.shape[1], ended))
                 candidates = []
     return samples
+
+
+def write_judgement(
+    out: Path,
+    options: argparse.Namespace,
+    trained: TrainedModel,
+    codec: EncodecCodec,
+    rows: Mapping[str, Any],
+    **more: Any,
+) -> None:
+    """judged.json in `out`: what was judged, how it was drawn, and the rows (dataclasses)."""
+    result = {
+        "checkpoint": str(options.checkpoint),
+        "step": trained.step,
+        "codec": codec.identity(),
+        "seed": options.seed,
+        **more,
+        "best_of": options.best_of,
+        "sampling": {name: asdict(one) for name, one in samplings_of(options).items()},
+        "rows": {name: asdict(row) for name, row in rows.items()},
+    }
+    with replacing(out / "judged.json") as temporary:
+        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"\nwritten to {out}")
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +39,7 @@ from draw_conditioned import (
     draw_samples,
     load_conditioned,
     samplings_of,
+    write_judgement,
 )
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -299,18 +299,14 @@ def run(options: argparse.Namespace) -> None:
             write_wav(out / name.replace(" ", "_") / file, sample.waveform, codec.sample_rate)
     print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
     print(table(rows, judge.speakers))
-    result = {
-        "checkpoint": str(options.checkpoint),
-        "step": trained.step,
-        "codec": codec.identity(),
-        "seed": options.seed,
-        "speakers": judge.speakers,
-        "sampling": {name: asdict(sampling) for name, sampling in samplings.items()},
-        "rows": {name: asdict(row) for name, row in rows.items()},
-    }
-    with replacing(out / "judged.json") as temporary:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"\nwritten to {out}")
+    write_judgement(
+        out,
+        options,
+        trained,
+        codec,
+        rows,
+        speakers=judge.speakers,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,9 +19,8 @@ N audio samples, K codebooks, T codec frames.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,11 +32,12 @@ from draw_conditioned import (
     draw_samples,
     load_conditioned,
     samplings_of,
+    write_judgement,
 )
 from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate
 from torch import Tensor
 
-from audiolm.audio import read_audio, replacing, write_wav
+from audiolm.audio import read_audio, write_wav
 from audiolm.generation.checkpoint import TrainedModel, read_checkpoint
 from audiolm.tokens import TokenStore, check_codec, hash64, split_clips
 from audiolm.training.conditions import told_of
@@ -293,22 +293,18 @@ def run(options: argparse.Namespace) -> None:
         rows[name] = ears.judge(name, clips, rate, sum(sample.ended for sample in samples))
     print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
     print(table(rows, sentences))
-    result = {
-        "checkpoint": str(options.checkpoint),
-        "step": trained.step,
-        "codec": codec.identity(),
-        "stores": [str(store.path) for store in stores],
-        "seed": options.seed,
-        "sentences": {
+    write_judgement(
+        out,
+        options,
+        trained,
+        codec,
+        rows,
+        stores=[str(store.path) for store in stores],
+        sentences={
             part: {one.id: " ".join(one.words) for one in chosen}
             for part, chosen in sentences.items()
         },
-        "sampling": {name: asdict(sampling) for name, sampling in samplings.items()},
-        "rows": {name: asdict(row) for name, row in rows.items()},
-    }
-    with replacing(out / "judged.json") as temporary:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"\nwritten to {out}")
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

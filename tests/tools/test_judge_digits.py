@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from audiolm.audio import write_wav
-from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model
+from audiolm.generation.checkpoint import build_model
 from audiolm.model.vocabulary import Vocabulary
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as s
 import digit_classifier
 import judge_digits
 from judge_digits import Heard, Judgement, Quartiles
+from untrained import save_untrained
 
 SPEAKERS = ["ann", "ben", "eve"]
 
@@ -85,28 +86,8 @@ def checkpoint(make_tiny_codec: Any, tmp_path: Path) -> Path:
     codec = make_tiny_codec(sample_rate=600)  # 50 frames a second
     codec.save(tmp_path / "codec")
     vocabulary = Vocabulary({"label": list("0123456789"), "speaker": SPEAKERS})
-    settings: dict[str, Any] = {
-        "model": {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "end_token": True},
-        "pattern": "delay",
-        "codec": codec.identity(),
-        "context_frames": 20,
-        "conditioning": vocabulary.settings(),
-    }
-    model, _ = build_model(
-        settings["model"], settings["pattern"], settings["codec"], 20, vocabulary
-    )
-    weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}
     path = tmp_path / "checkpoints" / "last.ckpt"
-    path.parent.mkdir()
-    torch.save(
-        {
-            "audiolm_format": CHECKPOINT_FORMAT,
-            "global_step": 7,
-            "hyper_parameters": settings,
-            "state_dict": weights,
-        },
-        path,
-    )
+    save_untrained(path, codec.identity(), vocabulary, 20)
     return path
 
 

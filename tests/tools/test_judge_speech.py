@@ -12,7 +12,7 @@ from torch import Tensor
 
 from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
-from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model, load_checkpoint
+from audiolm.generation.checkpoint import load_checkpoint
 from audiolm.model.vocabulary import Vocabulary
 from audiolm.tokens import Clip, Rules, check_clips, prepare_store
 from audiolm.tokens.rules import Rule
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as s
 import judge_speech
 from judge_speech import HELD_IN, HELD_OUT, Rates, Row, find_sentences
 from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate, word_errors
+from untrained import save_untrained
 
 SPEECH = Path(__file__).resolve().parents[3] / "shared" / "audio" / "speech"
 needs_recogniser = pytest.mark.skipif(
@@ -156,28 +157,13 @@ def checkpoint(codec: EncodecCodec, tmp_path: Path) -> Path:
         {"speaker": ["ann", "ben"]}, text="text", alphabet=" abcdefghijklmnopqrstuvwxyz.!",
         max_text_len=60, text_layers=1,
     )  # fmt: skip
-    settings: dict[str, Any] = {
-        "model": {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "end_token": True},
-        "pattern": "delay",
-        "codec": codec.identity(),
-        "context_frames": 60,
-        "conditioning": vocabulary.settings(),
-        "data": {"stores": {str(tmp_path / "store"): 1.0}, "valid_fraction": 0.1},
-    }
-    model, _ = build_model(
-        settings["model"], settings["pattern"], settings["codec"], 60, vocabulary
-    )
     path = tmp_path / "checkpoints" / "last.ckpt"
-    path.parent.mkdir()
-    weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}
-    torch.save(
-        {
-            "audiolm_format": CHECKPOINT_FORMAT,
-            "global_step": 7,
-            "hyper_parameters": settings,
-            "state_dict": weights,
-        },
+    save_untrained(
         path,
+        codec.identity(),
+        vocabulary,
+        60,
+        data={"stores": {str(tmp_path / "store"): 1.0}, "valid_fraction": 0.1},
     )
     return path
 
