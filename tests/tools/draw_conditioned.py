@@ -23,13 +23,17 @@ from audiolm.generation.streaming import cut_at_end, generate
 
 _BATCH = 50  # samples drawn at once
 
+_WINDOWS = 2
+"""How many windows of the model a sample may take. One is too few where recordings are as long:
+a sample that is to end there would count as one that never does."""
+
 
 class Sample(NamedTuple):
     """One sample."""
 
     waveform: Tensor  # (1, N)
     frames: int  # T, up to its end
-    ended: bool  # by itself: before the most frames that there could be
+    ended: bool  # by itself: before `_WINDOWS` were full
 
 
 def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, EncodecCodec]:
@@ -63,7 +67,7 @@ def draw_samples(
     seed: int = 0,
     best_of: int = 1,
 ) -> list[Sample]:
-    """A sample of what is `told`, for each, at most a window long; the i-th from `seed` + i.
+    """A sample of what is `told`, for each, at most `_WINDOWS` long; the i-th from `seed` + i.
 
     Of several, as `generate.py best_of` draws them, the one that the model finds the most probable.
 
@@ -72,6 +76,7 @@ def draw_samples(
     """
     assert trained.vocabulary is not None  # as `load_conditioned` makes sure
     words = [words for words in told for _ in range(best_of)]
+    longest = _WINDOWS * trained.context_frames
     samples = []
     candidates: list[tuple[float, Tensor, bool]] = []  # of one of `told`
     for first in range(0, len(words), _BATCH):
@@ -80,14 +85,14 @@ def draw_samples(
         codes = generate(
             trained.model,
             trained.pattern,
-            trained.context_frames,
+            longest,
             trained.context_frames,
             range(seed + first, seed + first + len(part)),
             sampling=sampling,
             conditions=conditions,
         )
         for b, one in enumerate(cut_at_end(codes, codec.codebook_size)):
-            ended = one.shape[1] < trained.context_frames
+            ended = one.shape[1] < longest
             nats = nats_per_code(
                 trained.model,
                 trained.pattern,

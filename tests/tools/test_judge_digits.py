@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from audiolm.audio import write_wav
+from audiolm.generation import Sampling
 from audiolm.generation.checkpoint import build_model
 from audiolm.model.vocabulary import Vocabulary
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
 
 import digit_classifier
+import draw_conditioned
 import judge_digits
 from judge_digits import Heard, Judgement, Quartiles
 from untrained import save_untrained
@@ -89,6 +91,24 @@ def checkpoint(make_tiny_codec: Any, tmp_path: Path) -> Path:
     path = tmp_path / "checkpoints" / "last.ckpt"
     save_untrained(path, codec.identity(), vocabulary, 20)
     return path
+
+
+def test_an_end_behind_the_first_window_is_one(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, codec = draw_conditioned.load_conditioned(checkpoint, ["label"])
+    end = codec.codebook_size
+
+    def drawn(model: Any, pattern: Any, frames: int, context: int, seeds: Any, **_: Any) -> Any:
+        codes = torch.zeros(len(seeds), codec.num_codebooks, frames, dtype=torch.long)
+        codes[0, :, context + 3 :] = end  # the first sample takes more than a window, and ends
+        return codes
+
+    monkeypatch.setattr(draw_conditioned, "generate", drawn)
+    told = [{"label": "3", "speaker": "ann"}] * 2
+    samples = draw_conditioned.draw_samples(trained, codec, told, Sampling())
+    assert samples[0].ended and samples[0].frames == trained.context_frames + 3
+    assert not samples[1].ended
 
 
 def test_command_line(
