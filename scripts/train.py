@@ -19,7 +19,7 @@ import torch
 from filelock import FileLock, Timeout
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
@@ -54,7 +54,7 @@ from audiolm.training import (
     measure_yardsticks,
     read_vocabulary,
 )
-from command_line import best_checkpoint, make_sampling, start
+from command_line import CONFIGS, best_checkpoint, make_sampling, start
 from prepare import codes, is_demo, make_codec, store_weights
 
 # Which clips a step is trained on follows from these; a resumed run has the same.
@@ -123,7 +123,8 @@ def main(cfg: DictConfig) -> None:
     report(trainer, run_dir, yardsticks, interrupt.interrupted)
     if is_demo(cfg) and cfg.callbacks.samples.num_samples and trainer.is_global_zero:
         score_demo(cfg, codec, run_dir, clock)
-    say_what_next(trainer, run_dir)
+    if trainer.is_global_zero:
+        print(f"next      {command_to_generate(best_checkpoint(run_dir), cfg, data)}")
 
 
 def checkpoint_to_resume(cfg: DictConfig, run_dir: Path) -> Path | None:
@@ -284,8 +285,9 @@ def make_callbacks(cfg: DictConfig, codec: Codec, run_dir: Path) -> list[Callbac
     callbacks: list[Callback] = [
         StepProgressBar(),
         instantiate(options.checkpoint),
-        instantiate(options.best_checkpoint),
     ]
+    if options.best_checkpoint is not None:
+        callbacks.append(instantiate(options.best_checkpoint))
     if options.ema.decay is not None:
         callbacks.append(EMA(options.ema.decay))
     if options.early_stopping.patience is not None:
@@ -333,12 +335,12 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
     step = trainer.global_step
     early = f" of {trainer.max_steps:,}: the validation loss no longer fell"
     print(f"finished  {step:,} steps{early if step < trainer.max_steps else ''}")
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, ModelCheckpoint) and callback.best_model_score is not None:
-            print(
-                f"best      validation loss {float(callback.best_model_score):.3f} nats per code, "
-                f"unigram {yardsticks.unigram_mean:.3f}, uniform {yardsticks.uniform:.3f}"
-            )
+    best = best_validation(run_dir).get("nats_per_code")
+    if best is not None:
+        print(
+            f"best      validation loss {best:.3f} nats per code, "
+            f"unigram {yardsticks.unigram_mean:.3f}, uniform {yardsticks.uniform:.3f}"
+        )
     if (run_dir / "samples").is_dir():
         print(f"samples   {run_dir / 'samples'}")
     if (run_dir / "metrics.csv").is_file():  # not after fewer steps than are logged
@@ -406,10 +408,22 @@ def best_validation(run_dir: Path) -> dict[str, float]:
     }
 
 
-def say_what_next(trainer: Trainer, run_dir: Path) -> None:
-    if trainer.is_global_zero:
-        checkpoint = shlex.quote(str(best_checkpoint(run_dir)))
-        print(f"next      python scripts/generate.py ckpt_path={checkpoint}")
+def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:
+    """The command that draws as the run's own samples are drawn, told the same as its first one."""
+    words = [f"ckpt_path={checkpoint}"]
+    for told in data.examples(1):
+        known = data.conditions.vocabulary.labels if data.conditions else {}
+        for column, value in told.items():
+            # Not a vector, which is no argument of a command, nor a name that held-out clips have.
+            if isinstance(value, str) and value in known.get(column, [value]):
+                words.append(f"conditioning.{column}={value}")
+        words.append(f"duration={cfg.context:g}")  # at most: it ends by itself
+    usual = OmegaConf.load(CONFIGS / "sampling" / "default.yaml")
+    sampling: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
+    for name, value in sampling.items():
+        if value != usual[name]:
+            words.append(f"sampling.{name}={json.dumps(value, separators=(',', ':'))}")
+    return shlex.join(["python", "scripts/generate.py", *words])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,33 @@ def test_labels_are_told_by_name(train, run_script: RunScript) -> None:  # type:
         0,
         1,
     ]
+
+
+def test_the_command_that_training_ends_with_draws_as_its_samples_were(
+    workplace: Path, run_script: RunScript, local: list[str], places: Path
+) -> None:
+    made = run_script(
+        "train",
+        *local,
+        *data_of(places),
+        *ALL,
+        "callbacks.best_checkpoint=null",
+        "sampling.guidance=2",
+        "sampling.temperature=[0.5,0.6,0.7,0.8]",
+        f"hydra.run.dir={workplace / 'with spaces'}",
+    )
+    assert made.code == 0 and "best      validation loss" in made.out, made.err
+    assert not (workplace / "with spaces" / "checkpoints" / "best.ckpt").exists()
+    (line,) = (line for line in made.out.splitlines() if line.startswith("next "))
+    python, script, *words = shlex.split(line.removeprefix("next"))
+    assert (python, script) == ("python", "scripts/generate.py")
+    drawn = run_script("generate", *words, "num_samples=1", "out=next")
+    assert drawn.code == 0, drawn.err
+    about = figures("next")
+    assert about["conditioning"]["text"] in {f"{word.upper()}, {word}" for word in WORDS}
+    assert about["conditioning"]["speaker"] in ("ada", "ben")
+    assert about["sampling"]["temperature"] == [0.5, 0.6, 0.7, 0.8]
+    assert about["sampling"]["guidance"] == 2 and about["sampling"]["top_k"] == 250
 
 
 def test_text_label_and_vector_together(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]
