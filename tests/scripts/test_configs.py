@@ -41,7 +41,10 @@ def test_train_composes_with_every_choice(choice: str) -> None:
     assert set(cfg.model) <= set(parameters)
     assert set(cfg.optim) <= set(inspect.signature(make_optimizer).parameters)
     assert set(cfg.callbacks.samples) <= set(inspect.signature(SampleCallback).parameters)
-    for node in (cfg.trainer, cfg.codec, cfg.callbacks.checkpoint, cfg.callbacks.best_checkpoint):
+    callbacks = cfg.callbacks
+    for node in (cfg.trainer, cfg.codec, callbacks.checkpoint, callbacks.best_checkpoint):
+        if node is None:
+            continue
         target = hydra.utils.get_object(node._target_)
         known = set(inspect.signature(target).parameters)
         assert {key for key in node if key != "_target_"} <= known, node._target_
