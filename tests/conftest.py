@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,12 @@ from encodec.modules.conv import SConv1d
 
 from audiolm.codec import EncodecCodec, build_model
 from audiolm.codec.weights import load_weights
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # As many processes as cores: more threads than one each, in those that tests start too, would
+    # wait for each other.
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import hostile` and `import signals`
 
