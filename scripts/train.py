@@ -409,7 +409,7 @@ def best_validation(run_dir: Path) -> dict[str, float]:
 
 
 def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:
-    """The command that draws as the run's own samples are drawn, told the same as its first one."""
+    """The command that draws with the run's own sampling, told what its first sample is told."""
     words = [f"ckpt_path={checkpoint}"]
     for told in data.examples(1):
         known = data.conditions.vocabulary.labels if data.conditions else {}
