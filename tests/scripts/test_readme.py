@@ -108,8 +108,8 @@ def told_recordings(tmp_path: Path) -> Path:
     lines = ["file_name,text"]
     for i in range(24):
         name = f"{i % 8}_{'theo' if i % 2 else 'ann'}_{i}.wav"
-        soundfile.write(folder / name, rng.normal(0, 0.1, 16000), 8000)
-        lines.append(f"{name},Thank you for calling the number {i % 8}.")
+        soundfile.write(folder / name, rng.normal(0, 0.1, 8000), 8000)
+        lines.append(f"{name},There are no matches for those keywords and I am sorry {i % 8}.")
     (folder / "metadata.csv").write_text("\n".join(lines))
     return folder
 

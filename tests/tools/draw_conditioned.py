@@ -67,7 +67,7 @@ def draw_samples(
     seed: int = 0,
     best_of: int = 1,
 ) -> list[Sample]:
-    """A sample of what is `told`, for each, at most `_WINDOWS` windows long; the i-th from `seed` + i.
+    """A sample of what is `told`, for each, of at most `_WINDOWS`; the i-th from `seed` + i.
 
     Of several, as `generate.py best_of` draws them, the one that the model finds the most probable.
 
