@@ -115,9 +115,12 @@ def write_judgement(
     trained: TrainedModel,
     codec: EncodecCodec,
     rows: Mapping[str, Any],
+    table: str,
     **more: Any,
 ) -> None:
-    """judged.json in `out`: what was judged, how it was drawn, and the rows (dataclasses)."""
+    """Print the table; write judged.json in `out`: what was judged, how, and the rows."""
+    print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
+    print(table)
     result = {
         "checkpoint": str(options.checkpoint),
         "step": trained.step,

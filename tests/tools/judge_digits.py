@@ -297,14 +297,13 @@ def run(options: argparse.Namespace) -> None:
         for i, (sample, one) in enumerate(zip(samples, told, strict=True)):
             file = f"{one[LABEL]}_{one[SPEAKER]}_{i % options.samples}.wav"
             write_wav(out / name.replace(" ", "_") / file, sample.waveform, codec.sample_rate)
-    print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
-    print(table(rows, judge.speakers))
     write_judgement(
         out,
         options,
         trained,
         codec,
         rows,
+        table(rows, judge.speakers),
         speakers=judge.speakers,
     )
 

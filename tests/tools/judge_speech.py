@@ -291,14 +291,13 @@ def run(options: argparse.Namespace) -> None:
         samples = draw_samples(trained, codec, told, sampling, options.seed, options.best_of)
         clips = [sample.waveform for sample in samples]
         rows[name] = ears.judge(name, clips, rate, sum(sample.ended for sample in samples))
-    print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
-    print(table(rows, sentences))
     write_judgement(
         out,
         options,
         trained,
         codec,
         rows,
+        table(rows, sentences),
         stores=[str(store.path) for store in stores],
         sentences={
             part: {one.id: " ".join(one.words) for one in chosen}
