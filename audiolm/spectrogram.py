@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from audiolm.audio import replacing
+from audiolm.files import replacing
 
 WINDOW = 0.032
 """Seconds of sound in a frame: tells the harmonics of a voice apart, and its syllables."""

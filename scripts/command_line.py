@@ -29,11 +29,11 @@ from omegaconf.errors import (
 )
 
 from audiolm.allocator import keep_freed_memory
+from audiolm.files import nearest
 from audiolm.generation import Sampling
-from audiolm.model.vocabulary import nearest
+from audiolm.run_folder import RUNS, newest_run
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-RUNS = Path("runs")
 # Settings with a default that null turns off.
 NULLABLE = (
     "callbacks.ema.decay",
@@ -165,33 +165,6 @@ def make_sampling(cfg: DictConfig) -> Sampling:
     """
     settings: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
     return Sampling(**settings)
-
-
-def newest_run(runs: Path = RUNS, name: str | None = None) -> Path | None:
-    """The folder of the run whose last checkpoint is the youngest.
-
-    name: only those in runs/NAME; None: of all trainings of language models.
-    """
-    files = [
-        file
-        for pattern in ("*/*", "*")
-        for file in runs.glob(f"{pattern}/checkpoints/last.ckpt")
-        if (file.relative_to(runs).parts[0] == name if name else not _is_codec_run(file))
-    ]
-    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
-    return None if newest is None else newest.parents[1]
-
-
-def _is_codec_run(checkpoint: Path) -> bool:
-    """Whether train_codec.py wrote it: its config, which lies beside, has a codec to train."""
-    config = checkpoint.parents[1] / ".hydra" / "config.yaml"
-    return config.is_file() and "codec_model:" in config.read_text(encoding="utf-8").split("\n")
-
-
-def best_checkpoint(run_dir: Path) -> Path:
-    """The best one of a run, or its last where nothing was held out."""
-    best = run_dir / "checkpoints" / "best.ckpt"
-    return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
 
 
 def _run_dir(name: str, ckpt_path: str | None) -> str:

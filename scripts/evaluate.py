@@ -20,7 +20,7 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor
 from tqdm import tqdm
 
-from audiolm.audio import replacing, write_wav
+from audiolm.audio import write_wav
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
 from audiolm.evaluation.comparison import Comparison, describe_runs
@@ -30,14 +30,16 @@ from audiolm.evaluation.page import draw_page
 from audiolm.evaluation.published import Heard, check_published, measure_published
 from audiolm.evaluation.table import evaluation_table, flat_numbers
 from audiolm.evaluation.yardsticks import measure_code_yardsticks
+from audiolm.files import replacing
 from audiolm.generation import cut_at_end, generate
-from audiolm.generation.checkpoint import TrainedModel, read_checkpoint, restore_model
+from audiolm.generation.sampling import check_sampling
+from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
 from audiolm.model.conditioning import not_told
+from audiolm.run_folder import codec_folders, find_checkpoint, run_folder
 from audiolm.tokens import check_codec
 from audiolm.training import LanguageModelTraining, TokenData, make_wandb_logger
 from audiolm.training.conditions import check_columns, told_of
 from command_line import make_sampling, start
-from generate import codec_folders, find_checkpoint, run_folder
 from prepare import codes
 
 Figures = dict[str, Any]
@@ -120,7 +122,7 @@ def check_settings(cfg: DictConfig, trained: TrainedModel) -> None:
         raise ValueError("published metrics are of samples; raise num_samples=0 too")
     words = trained.vocabulary
     check_published(cfg.published, have_words=bool(words and (words.text or words.labels)))
-    trained.check_sampling(make_sampling(cfg))
+    check_sampling(make_sampling(cfg), trained.model, trained.vocabulary)
 
 
 def check_words(trained: TrainedModel, data: TokenData) -> None:

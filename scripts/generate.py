@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,16 +22,23 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from tqdm import tqdm
 
-from audiolm.audio import GrowingWav, read_audio, replacing, write_wav
+from audiolm.audio import GrowingWav, read_audio, write_wav
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.evaluation import longest_loop, longest_silence
+from audiolm.files import replacing
 from audiolm.generation import Sampling, cut_at_end, prepare, stream
-from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
 from audiolm.generation.engines import Engine, why_not_native
 from audiolm.generation.likelihood import nats_per_code
+from audiolm.generation.sampling import check_sampling
+from audiolm.model.checkpoint import TrainedModel, load_checkpoint
 from audiolm.model.vocabulary import Vocabulary
+from audiolm.run_folder import (
+    codec_folders,
+    find_checkpoint,
+    out_folder,
+)
 from audiolm.spectrogram import draw_spectrogram
-from command_line import RUNS, best_checkpoint, make_sampling, newest_run, start
+from command_line import make_sampling, start
 from live_output import RawSound, play_hint, standard_output
 
 
@@ -75,9 +81,9 @@ def generate(cfg: DictConfig, raw: BinaryIO | None) -> None:
     codec = load_codec(trained.codec, codec_folders(path), cfg.codec_repository).to(device)
     num_frames = frames_of_duration(cfg.duration, codec)
     prompt = encode_prompt(cfg, codec, trained.context_frames)
-    out = out_folder(cfg, path)
+    out = out_folder(cfg.out, path)
     sampling = make_sampling(cfg)
-    trained.check_sampling(sampling)
+    check_sampling(sampling, trained.model, trained.vocabulary)
     told = told_by(cfg)
     count = cfg.num_samples * cfg.best_of
     conditions = read_conditions(told, trained.vocabulary, count)
@@ -475,25 +481,6 @@ def _samples(count: int) -> str:
     return f"{count} sample{'' if count == 1 else 's'}"
 
 
-def find_checkpoint(ckpt_path: str | None) -> Path:
-    """The file named, or the best one of the newest run."""
-    if ckpt_path not in (None, "last"):
-        return Path(ckpt_path)
-    run = newest_run()
-    if run is None:
-        raise FileNotFoundError(
-            f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or pass "
-            f"ckpt_path=FILE"
-        )
-    return best_checkpoint(run)
-
-
-def codec_folders(checkpoint: Path) -> list[Path]:
-    """Where a run carries its local codec: the run's folder, or beside a checkpoint sent alone."""
-    folder = checkpoint.resolve().parent
-    return [f for f in (folder.parent / "codec", folder / "codec", folder) if f.is_dir()]
-
-
 def choose_device(device: str) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -534,19 +521,6 @@ def encode_prompt(cfg: DictConfig, codec: EncodecCodec, context_frames: int) -> 
             f"prompt_duration={min(context, cfg.duration) / 2:.2g}"
         )
     return codec.encode(waveform[None, :, : frames * codec.hop_length])[0]
-
-
-def out_folder(cfg: DictConfig, checkpoint: Path) -> Path:
-    if cfg.out is not None:
-        return Path(cfg.out)
-    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return run_folder(checkpoint) / "generated" / now
-
-
-def run_folder(checkpoint: Path) -> Path:
-    """The run's folder; for a checkpoint that was sent alone, the one that it lies in."""
-    folder = checkpoint.parent
-    return folder.parent if folder.name == "checkpoints" else folder
 
 
 def write_json(stem: Path, about: dict[str, Any]) -> None:

@@ -17,16 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from audiolm.codec import EncodecCodec
 from audiolm.demo import make_melodies
+from audiolm.parallel import Part, check_part
 from audiolm.tokens import (
     CheckReport,
     Mix,
-    Part,
     PrepareSummary,
     Rules,
     TokenStore,
     check_clips,
     check_codec,
-    check_part,
     default_store_dir,
     named_after,
     open_mix,

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
-import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from filelock import FileLock, Timeout
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from audiolm.audio import find_audio_files, replacing
+from audiolm.audio import find_audio_files
 from audiolm.codec import Codec, EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
 from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
+from audiolm.files import replacing
 from audiolm.generation.build import find_compiler
-from audiolm.generation.checkpoint import (
-    check_format,
-    check_sampling,
-    load_checkpoint,
-    read_checkpoint,
-)
+from audiolm.generation.sampling import check_sampling
+from audiolm.model.checkpoint import check_format, load_checkpoint, read_checkpoint
 from audiolm.model.vocabulary import Vocabulary
+from audiolm.run_folder import (
+    alone_in,
+    best_checkpoint,
+    best_validation,
+    checkpoint_to_resume,
+    is_helper_process,
+)
 from audiolm.tokens import Mix
 from audiolm.training import (
     EMA,
@@ -54,7 +53,7 @@ from audiolm.training import (
     measure_yardsticks,
     read_vocabulary,
 )
-from command_line import CONFIGS, best_checkpoint, make_sampling, start
+from command_line import CONFIGS, make_sampling, start
 from prepare import codes, is_demo, make_codec, store_weights
 
 # Which clips a step is trained on follows from these; a resumed run has the same.
@@ -70,7 +69,7 @@ def main(cfg: DictConfig) -> None:
     if run_dir.is_relative_to(Path.cwd()):
         run_dir = run_dir.relative_to(Path.cwd())  # as the user would type it
     # What can be wrong is found before hours of recordings are encoded for it.
-    resume_from = checkpoint_to_resume(cfg, run_dir)
+    resume_from = checkpoint_to_resume(cfg.ckpt_path, run_dir, cfg.name)
     check_data_settings(cfg.data.batch_size, cfg.data.valid_fraction)
     codec = make_codec(cfg)
     module = make_module(cfg, codec)
@@ -125,33 +124,6 @@ def main(cfg: DictConfig) -> None:
         score_demo(cfg, codec, run_dir, clock)
     if trainer.is_global_zero:
         print(f"next      {command_to_generate(best_checkpoint(run_dir), cfg, data)}")
-
-
-def checkpoint_to_resume(cfg: DictConfig, run_dir: Path) -> Path | None:
-    """The file that ckpt_path names; "last" is that of the run's folder."""
-    last = run_dir / "checkpoints" / "last.ckpt"
-    if cfg.ckpt_path is None:
-        if last.exists() and not is_helper_process():
-            raise ValueError(
-                f"{run_dir} holds a run already; go on with it by ckpt_path=last, or choose "
-                f"another hydra.run.dir"
-            )
-        return None
-    path = last if cfg.ckpt_path == "last" else Path(cfg.ckpt_path)
-    if not path.is_file():
-        what = (
-            f"no run named {cfg.name} to go on with" if cfg.ckpt_path == "last" else "no such file"
-        )
-        raise FileNotFoundError(
-            f"ckpt_path={cfg.ckpt_path}: {what}; pass hydra.run.dir=DIR of the run, or the "
-            f"checkpoint file itself"
-        )
-    return path
-
-
-def is_helper_process() -> bool:
-    """Whether Lightning started this process to train beside the first one."""
-    return int(os.environ.get("LOCAL_RANK", 0)) > 0
 
 
 def is_conditional(cfg: DictConfig) -> bool:
@@ -255,22 +227,6 @@ def comparable_conditions(conditioning: dict[str, Any] | None) -> dict[str, Any]
         "conditioning.drop": words and words.drop,
         "conditioning.text_layers": words and words.text_layers,
     }
-
-
-@contextmanager
-def alone_in(run_dir: Path) -> Iterator[None]:
-    """Keep the run's folder for this training; two in one folder would mix their files."""
-    if is_helper_process():
-        yield
-        return
-    run_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(run_dir / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise ValueError(
-            f"another training runs in {run_dir}; choose another hydra.run.dir"
-        ) from None
 
 
 def carry_codec_along(codec: EncodecCodec, run_dir: Path) -> None:
@@ -389,23 +345,6 @@ def score_demo(cfg: DictConfig, codec: EncodecCodec, run_dir: Path, clock: list[
     print(f"pieces    {run_dir / 'pieces'}")
     print(f"scores    {run_dir / 'scores.json'}")
     print(f"took      {', '.join(f'{name} {s:.0f} s' for name, s in seconds.items())}")
-
-
-def best_validation(run_dir: Path) -> dict[str, float]:
-    """Figures of the validation with the lowest loss, by name without "valid/"."""
-    path = run_dir / "metrics.csv"
-    if not path.is_file():  # after fewer steps than are logged
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("valid/nats_per_code")]
-    if not rows:
-        return {}
-    best = min(rows, key=lambda row: float(row["valid/nats_per_code"]))
-    return {
-        name.removeprefix("valid/"): float(value)
-        for name, value in best.items()
-        if name.startswith("valid/") and value
-    }
 
 
 def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:

@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.codec.local import save_local
 from audiolm.codec.settings import check_settings
 from audiolm.demo import make_melodies
-from audiolm.generation.checkpoint import read_checkpoint
+from audiolm.model.checkpoint import read_checkpoint
+from audiolm.run_folder import alone_in, best_checkpoint, checkpoint_to_resume
 from audiolm.training import GracefulInterrupt, StepProgressBar, make_optimizer
 from audiolm.training.codec import (
     ADVERSARIAL,
@@ -31,16 +32,9 @@ from audiolm.training.waveforms import (
     check_segment_settings,
     segment_length,
 )
-from command_line import best_checkpoint, start
+from command_line import start
 from prepare import is_demo
-from train import (
-    alone_in,
-    check_resumable,
-    checkpoint_to_resume,
-    exit_interrupted,
-    make_loggers,
-    make_trainer,
-)
+from train import check_resumable, exit_interrupted, make_loggers, make_trainer
 
 WAVEFORMS = Path("data/waveforms")
 
@@ -50,7 +44,7 @@ def main(cfg: DictConfig) -> None:
     if run_dir.is_relative_to(Path.cwd()):
         run_dir = run_dir.relative_to(Path.cwd())
     # What can be wrong is found before hours of recordings are decoded for it.
-    resume_from = checkpoint_to_resume(cfg, run_dir)
+    resume_from = checkpoint_to_resume(cfg.ckpt_path, run_dir, cfg.name)
     check_trainer(cfg)
     # The discriminator's rate follows the steps of the run, also before its own first one.
     warnings.filterwarnings("ignore", message=r"Detected call of `lr_scheduler.step\(\)`")

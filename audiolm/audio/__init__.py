@@ -7,11 +7,10 @@ Letters: C audio channels, N audio samples. Sample values are floats, full scale
 """
 
 from audiolm.audio.convert import convert_channels, resample
-from audiolm.audio.errors import AudioError, one_line, reason_of
+from audiolm.audio.errors import AudioError, reason_of
 from audiolm.audio.find import AUDIO_SUFFIXES, find_audio_files
 from audiolm.audio.open import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from audiolm.audio.read import AudioInfo, read_audio, read_info, stream_audio
-from audiolm.audio.replace import replacing
 from audiolm.audio.write import GrowingWav, Pcm, pcm_16, write_wav
 
 __all__ = [
@@ -24,12 +23,10 @@ __all__ = [
     "Pcm",
     "convert_channels",
     "find_audio_files",
-    "one_line",
     "pcm_16",
     "read_audio",
     "read_info",
     "reason_of",
-    "replacing",
     "resample",
     "stream_audio",
     "write_wav",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from audiolm.files import one_line
+
 
 class AudioError(ValueError):
     """A file that cannot serve as audio. `str` is one line, ``PATH: REASON``; it can be pickled."""
@@ -15,11 +17,6 @@ class AudioError(ValueError):
 
     def __str__(self) -> str:
         return f"{one_line(self.path)}: {self.reason}"
-
-
-def one_line(path: Path | str) -> str:
-    """The path with line breaks and undecodable bytes escaped, so that a message stays a line."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
 
 
 def reason_of(error: Exception) -> str:

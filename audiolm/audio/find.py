@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from audiolm.audio.containers import CONTAINER_SUFFIXES
-from audiolm.audio.errors import one_line
 from audiolm.audio.sndfile import SNDFILE_SUFFIXES
+from audiolm.files import one_line
 
 log = logging.getLogger(__name__)
 

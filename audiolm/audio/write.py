@@ -17,9 +17,8 @@ import soundfile
 from torch import Tensor
 
 from audiolm.audio.convert import check_rate, check_waveform
-from audiolm.audio.errors import one_line
-from audiolm.audio.replace import replacing
 from audiolm.audio.sndfile import sndfile_name
+from audiolm.files import one_line, replacing
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from audiolm.audio import replacing
 from audiolm.benchmark.rounds import Figure, Spread
+from audiolm.files import replacing
 
 
 @dataclass(frozen=True)

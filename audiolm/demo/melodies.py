@@ -23,8 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audiolm.audio import AUDIO_SUFFIXES, replacing, write_wav
+from audiolm.audio import AUDIO_SUFFIXES, write_wav
 from audiolm.demo.grammar import GRAMMAR, Piece
+from audiolm.files import replacing
 
 VERSION = 3  # goes up when the same seed gives other samples
 SAMPLE_RATE = 16000  # Hz

@@ -20,7 +20,7 @@ from audiolm.demo.grammar import GRAMMAR
 from audiolm.demo.scores import Scores, score_clips
 from audiolm.evaluation.detectors import longest_loop, longest_run, longest_silence
 from audiolm.generation import Sampling, generate
-from audiolm.generation.checkpoint import TrainedModel
+from audiolm.model.checkpoint import TrainedModel
 from audiolm.spectrogram import draw_spectrogram
 
 DURATION = 5.0  # seconds of a sample: 25 notes

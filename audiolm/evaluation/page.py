@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from audiolm.audio import replacing
+from audiolm.files import replacing
 
 LEAST = 20
 """Codes in a bin of confidence that is drawn: the share of a few is noise."""

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audiolm.model.language_model import AudioLM
+from audiolm.model.vocabulary import Vocabulary
+
 TEMPERATURES = (0.001, 1000.0)
 """The lowest and the highest. Below, the noise no longer matters and float32 may overflow; above,
 all codes are as good as equal."""
@@ -245,3 +248,26 @@ def _best(scores: Tensor, noise: Tensor) -> Tensor:
     # unlike torch.multinomial it takes noise from outside, one stream a sample. In logarithms it
     # takes no softmax: log p_i is the score but for what all of a row have in common.
     return (scores - noise.log()).argmax(dim=-1)
+
+
+def check_sampling(sampling: Sampling, model: AudioLM, vocabulary: Vocabulary | None) -> None:
+    """Refuse settings that do not fit a model, before anything is trained or drawn.
+
+    Raises:
+        ValueError: for temperatures that are not one a codebook, and for guidance of a model that
+            is told nothing, or was always told all.
+    """
+    sampling.check(model.num_codebooks)
+    if sampling.guidance == 1:
+        return
+    if vocabulary is None:
+        raise ValueError(
+            f"sampling.guidance={sampling.guidance} is for a model that was trained with "
+            f"conditions, and this one was not; leave it away, or train with conditioning=label or "
+            f"conditioning=text"
+        )
+    if vocabulary.drop == 0:
+        raise ValueError(
+            f"sampling.guidance={sampling.guidance} needs a model that was trained with "
+            f"conditioning.drop above 0, this one had 0; leave it away"
+        )

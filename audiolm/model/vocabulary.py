@@ -6,7 +6,6 @@ Letters: B batch, L length of a text, F numbers of a vector.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from audiolm.files import nearest
 from audiolm.model.conditioning import FIRST_CHARACTER, START, Conditioner
 
 _SHOWN = 100  # names in a message
@@ -234,9 +234,3 @@ def stack_rows(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         name: torch.nn.utils.rnn.pad_sequence([row[name] for row in rows], batch_first=True)
         for name in rows[0]
     }
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """ ", did you mean ...?" with the name most like it, or nothing."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f", did you mean {near[0]}?" if near else ""

@@ -4,7 +4,6 @@ from audiolm.tokens.batches import StepSampler, TrainingBatches, validation_batc
 from audiolm.tokens.check import CheckReport, check_clips
 from audiolm.tokens.folders import folder_clips
 from audiolm.tokens.mix import Mix, open_mix
-from audiolm.tokens.parts import Part, check_part
 from audiolm.tokens.prepare import (
     PrepareSummary,
     default_store_dir,
@@ -12,7 +11,6 @@ from audiolm.tokens.prepare import (
     prepare_store,
 )
 from audiolm.tokens.rules import Rules
-from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, LeftOut
 from audiolm.tokens.splits import SPAN, Split, cut_spans, split_by_hash, split_clips
 from audiolm.tokens.statistics import (
@@ -33,7 +31,6 @@ __all__ = [
     "CodeCounts",
     "LeftOut",
     "Mix",
-    "Part",
     "PrepareSummary",
     "Rules",
     "Split",
@@ -45,12 +42,10 @@ __all__ = [
     "WindowReader",
     "check_clips",
     "check_codec",
-    "check_part",
     "count_codes",
     "cut_spans",
     "default_store_dir",
     "folder_clips",
-    "hash64",
     "mix_counts",
     "named_after",
     "open_mix",

@@ -29,15 +29,14 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from audiolm.files import hash64
+from audiolm.parallel import Part, as_a_workers_death, check_part, worker_settings
 from audiolm.tokens.check_cache import CheckCache, Source
 from audiolm.tokens.check_report import CheckReport
 from audiolm.tokens.judge import Collection, judge, seconds_of
 from audiolm.tokens.measure import AUDIO, MEASURED, Fault, Measurement, measure
-from audiolm.tokens.parts import Part, check_part
 from audiolm.tokens.rules import Rules
-from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, LeftOut
-from audiolm.tokens.workers import as_a_workers_death, worker_settings
 
 __all__ = ["AUDIO", "CheckReport", "check_clips"]
 

@@ -22,8 +22,8 @@ import filelock
 import numpy as np
 from numpy.typing import NDArray
 
+from audiolm.files import atomic_file, hash64, json_line
 from audiolm.tokens.measure import MEASURED, Fault, Measurement
-from audiolm.tokens.shards import atomic_file, hash64, json_line
 
 _NAME = "measured-1-"
 _MAX_FILES = 16  # more are merged

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.tokens.parts import Part
+from audiolm.files import atomic_file
+from audiolm.parallel import Part
 from audiolm.tokens.rules import FAULTS, Rules
-from audiolm.tokens.shards import atomic_file
 from audiolm.tokens.sources import Clip, LeftOut
 
 

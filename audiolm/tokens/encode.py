@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from audiolm.audio import reason_of
+from audiolm.parallel import as_a_workers_death
 from audiolm.tokens.plan import Plan
 from audiolm.tokens.reading import Decoded, Unit, read_units
 from audiolm.tokens.shards import ShardWriter
-from audiolm.tokens.workers import as_a_workers_death
 
 if TYPE_CHECKING:
     # Not at run time: training from a store needs no codec, and EnCodec takes seconds to import.

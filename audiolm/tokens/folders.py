@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from audiolm.audio import find_audio_files, one_line
+from audiolm.audio import find_audio_files
+from audiolm.files import one_line
 from audiolm.tokens.file_names import NamePattern
 from audiolm.tokens.sources import Clip, LeftOut, make_clip, split_name, without_repeats
 from audiolm.tokens.tables import BadRow, NoPathColumn, read_table

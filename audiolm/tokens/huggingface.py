@@ -21,7 +21,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from audiolm.audio import AUDIO_SUFFIXES, one_line, replacing
+from audiolm.audio import AUDIO_SUFFIXES
+from audiolm.files import one_line, replacing
 from audiolm.tokens.folders import folder_clips
 from audiolm.tokens.sources import Clip, LeftOut, split_name
 

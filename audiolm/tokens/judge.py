@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audiolm.files import hash64
+from audiolm.parallel import Part
 from audiolm.tokens.check_report import CheckReport, Finding, RuleCount, Totals
 from audiolm.tokens.measure import AUDIO, Fault
-from audiolm.tokens.parts import Part
 from audiolm.tokens.rules import FAULTS, ON_SOUND, Rules
-from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, LeftOut
 
 _PROTECTED = {"test": 0, "valid": 1, "train": 2, None: 3}

@@ -52,8 +52,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from audiolm.audio import AudioError, one_line, read_audio, replacing, write_wav
+from audiolm.audio import AudioError, read_audio, write_wav
 from audiolm.codec.losses import mel_distance, si_snr
+from audiolm.files import one_line, replacing
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.tokens.sources import LeftOut
 from audiolm.tokens.store import TokenStore, check_codec

@@ -15,7 +15,7 @@ from types import TracebackType
 
 import filelock
 
-from audiolm.tokens.parts import Part
+from audiolm.parallel import Part
 
 _RETRY_SECONDS = 0.25
 

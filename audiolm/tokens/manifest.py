@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from audiolm.audio import one_line
+from audiolm.files import one_line
 from audiolm.tokens.sources import Clip, LeftOut, make_clip, without_repeats
 from audiolm.tokens.tables import BadRow, Row, read_table
 

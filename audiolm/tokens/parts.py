@@ -13,39 +13,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from audiolm.tokens.shards import atomic_file
+from audiolm.files import atomic_file
+from audiolm.parallel import Part
 
 _MARKER = re.compile(r"part-(\d+)-of-(\d+)-([0-9a-f]+)\.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Part `number` of `count`, counted from 0 as `shard` and `num_shards` on the command line.
-
-    The only part of one is the whole.
-    """
-
-    number: int = 0
-    count: int = 1
-
-    def __str__(self) -> str:
-        return f"part {self.number} of {self.count}"
-
-
-def check_part(part: Part) -> None:
-    """Raise ValueError for a part that is not one of its count."""
-    if part.count < 1 or not 0 <= part.number < part.count:
-        raise ValueError(
-            f"shard={part.number} num_shards={part.count}: "
-            + (
-                f"shards count from 0, give 0 to {part.count - 1}"
-                if part.count > 0
-                else "give at least 1 for num_shards"
-            )
-        )
 
 
 def write_marker(folder: Path, part: Part, plan: str, left_out: Mapping[int, str]) -> Path:

@@ -38,17 +38,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audiolm.files import atomic_file, hash64
+from audiolm.parallel import Part, check_part
 from audiolm.tokens.check_report import CheckReport
 from audiolm.tokens.encode import encode_units
 from audiolm.tokens.locks import StoreLock
-from audiolm.tokens.parts import (
-    Part,
-    check_part,
-    how_to_finish,
-    read_left_out,
-    remove_markers,
-    write_marker,
-)
+from audiolm.tokens.parts import how_to_finish, read_left_out, remove_markers, write_marker
 from audiolm.tokens.plan import Plan, make_plan
 from audiolm.tokens.reading import Recording, Unit
 from audiolm.tokens.sections import Framing
@@ -58,8 +53,6 @@ from audiolm.tokens.shards import (
     SECTIONS,
     EncodedClips,
     ShardWriter,
-    atomic_file,
-    hash64,
     remove_shards,
     remove_unfinished,
     scan_shards,

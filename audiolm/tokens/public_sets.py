@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from audiolm.audio import one_line
+from audiolm.files import one_line
 from audiolm.tokens.sources import Clip, LeftOut, make_clip, split_name
 
 # ---- The sets

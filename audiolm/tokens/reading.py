@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from audiolm.audio import AudioError, read_audio, reason_of, resample, stream_audio
+from audiolm.parallel import worker_settings
 from audiolm.tokens.sections import Framing, Section
-from audiolm.tokens.workers import worker_settings
 
 _BLOCK_SECONDS = 10.0
 _CHANGED = "changed since it was checked; run prepare again"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.tokens.shards import hash64
+from audiolm.files import hash64
 
 if TYPE_CHECKING:
     # Not at run time: training from a store needs no codec, and EnCodec takes seconds to import.

@@ -19,21 +19,18 @@ Letters: K codebooks, T codec frames of a clip, V codes in a codebook.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.audio import replacing
+from audiolm.files import atomic_file, json_line
 
 CLIPS, SECTIONS = "shard", "section"
 """What the names of shards of whole clips, and of sections, begin with."""
@@ -58,24 +55,6 @@ def code_dtype(codebook_size: int) -> np.dtype[Any]:
         if codebook_size - 1 <= np.iinfo(dtype).max:
             return np.dtype(dtype)
     raise ValueError(f"codebook size {codebook_size} is above the limit of 2**32")
-
-
-def hash64(text: str) -> int:
-    """A 64-bit hash of a string, the same on every platform, in every process (BLAKE2b).
-
-    Among 4 million strings, the chance that any two collide is below one in a million.
-    """
-    data = text.encode("utf-8", "surrogateescape")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that appears under its name whole and on disk, or not at all."""
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -195,11 +174,6 @@ class ShardWriter:
         self._clips = []
         self._bytes = 0
         self._opened = time.monotonic()
-
-
-def json_line(record: dict[str, Any]) -> bytes:
-    """A record as one line of JSON. ASCII: names of files need not be valid Unicode."""
-    return json.dumps(record).encode("ascii") + b"\n"
 
 
 @dataclass(frozen=True)

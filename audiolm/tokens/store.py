@@ -33,8 +33,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from audiolm.files import atomic_file, json_line
 from audiolm.tokens.parts import unfinished_parts
-from audiolm.tokens.shards import CLIPS, SECTIONS, atomic_file, json_line
+from audiolm.tokens.shards import CLIPS, SECTIONS
 
 FORMAT = "audiolm tokens"
 VERSION = 2

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from audiolm.audio import one_line
+from audiolm.files import one_line
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 """Suffixes (lower case) that `read_table` knows."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from audiolm.generation.checkpoint import read_checkpoint
+from audiolm.model.checkpoint import read_checkpoint
 
 _PARTIAL = ".partial"
 

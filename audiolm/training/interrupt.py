@@ -13,7 +13,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from audiolm.tokens.workers import begin_worker
+from audiolm.parallel import begin_worker
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

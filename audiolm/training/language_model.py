@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model
+from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
 from audiolm.model.conditioning import drop_conditions
 from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
 from audiolm.model.vocabulary import Vocabulary

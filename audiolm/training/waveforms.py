@@ -23,8 +23,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from audiolm.audio import AudioError, find_audio_files, replacing, stream_audio
-from audiolm.tokens import hash64, split_by_hash
+from audiolm.audio import AudioError, find_audio_files, stream_audio
+from audiolm.files import hash64, replacing
+from audiolm.tokens import split_by_hash
 from audiolm.tokens.batches import StepSampler
 from audiolm.training.interrupt import ignore_interrupts
 from audiolm.training.token_data import StepLoader

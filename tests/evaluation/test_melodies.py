@@ -11,7 +11,7 @@ from audiolm.codec import load_bundled
 from audiolm.demo import make_melodies
 from audiolm.evaluation.melodies import DURATION, comparison, hear_pieces, hear_samples, listen
 from audiolm.generation import Sampling
-from audiolm.generation.checkpoint import TrainedModel, build_model
+from audiolm.model.checkpoint import TrainedModel, build_model
 
 
 @pytest.fixture(scope="module")

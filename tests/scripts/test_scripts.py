@@ -15,7 +15,7 @@ import pytest
 import soundfile
 import torch
 
-from audiolm.generation.checkpoint import read_checkpoint
+from audiolm.model.checkpoint import read_checkpoint
 from audiolm.training import LanguageModelTraining
 
 from .conftest import ROOT, RunScript

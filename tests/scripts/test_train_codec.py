@@ -17,7 +17,7 @@ import torch
 
 import audiolm.training.waveforms as waveforms_module
 from audiolm.codec import load_local
-from audiolm.generation.checkpoint import read_checkpoint
+from audiolm.model.checkpoint import read_checkpoint
 from audiolm.training.codec import CodecTraining
 
 from ..conftest import TINY

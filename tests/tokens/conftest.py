@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from audiolm.codec import Margins
+from audiolm.files import hash64
 from audiolm.tokens import PrepareSummary, TokenStore, folder_clips, prepare_store
 from audiolm.tokens.check import check_clips
 from audiolm.tokens.check_report import CheckReport
 from audiolm.tokens.rules import Rule, Rules
-from audiolm.tokens.shards import CLIPS, ShardWriter, hash64, scan_shards
+from audiolm.tokens.shards import CLIPS, ShardWriter, scan_shards
 from audiolm.tokens.sources import SPLIT_NAMES, Clip, LeftOut
 from audiolm.tokens.store import INDEX, begin_store, commit_index
 

@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 import soundfile
 
+from audiolm.files import hash64
+from audiolm.parallel import Part
 from audiolm.tokens import check as check_module
 from audiolm.tokens import check_cache
 from audiolm.tokens.check import AUDIO, CheckReport, check_clips
 from audiolm.tokens.folders import folder_clips
 from audiolm.tokens.measure import Fault, measure
-from audiolm.tokens.parts import Part
 from audiolm.tokens.rules import Rule, Rules
-from audiolm.tokens.shards import hash64
 from audiolm.tokens.sources import Clip, LeftOut
 
 from ..hostile import build

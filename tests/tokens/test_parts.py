@@ -14,9 +14,10 @@ import pytest
 import soundfile
 import torch
 
+from audiolm.parallel import Part, check_part
 from audiolm.tokens import TokenStore
 from audiolm.tokens.locks import StoreLock
-from audiolm.tokens.parts import Part, check_part, how_to_finish, unfinished_parts, write_marker
+from audiolm.tokens.parts import how_to_finish, unfinished_parts, write_marker
 
 FORK = multiprocessing.get_context("fork")
 

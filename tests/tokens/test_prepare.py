@@ -21,9 +21,9 @@ import soundfile
 import torch
 
 from audiolm.audio import read_audio
+from audiolm.files import hash64
 from audiolm.tokens import Clip, TokenStore, default_store_dir, folder_clips, prepare_store
 from audiolm.tokens import reading as reading_module
-from audiolm.tokens.shards import hash64
 
 AUDIO = Path(__file__).resolve().parents[3] / "shared" / "audio"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from audiolm.audio import replacing
+from audiolm.files import replacing
 
 BEGIN, END = "<s>", "</s>"
 

@@ -20,7 +20,8 @@ import torchaudio
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from audiolm.audio import find_audio_files, read_audio, replacing, resample
+from audiolm.audio import find_audio_files, read_audio, resample
+from audiolm.files import replacing
 
 RATE = 8000
 """Hz at which the classifier listens."""

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from audiolm.audio import replacing
 from audiolm.codec import EncodecCodec, load_codec
-from audiolm.generation.checkpoint import TrainedModel, load_checkpoint
+from audiolm.files import replacing
 from audiolm.generation.likelihood import nats_per_code
 from audiolm.generation.sampling import Sampling
 from audiolm.generation.streaming import cut_at_end, generate
+from audiolm.model.checkpoint import TrainedModel, load_checkpoint
 
 _BATCH = 50  # samples drawn at once
 

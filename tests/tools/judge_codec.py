@@ -39,9 +39,10 @@ from digit_classifier import (
 from torch import Tensor, nn
 
 import audiolm.codec.losses
-from audiolm.audio import find_audio_files, read_audio, replacing, resample, write_wav
+from audiolm.audio import find_audio_files, read_audio, resample, write_wav
 from audiolm.codec import Codec, load_local
 from audiolm.codec.losses import mel_distance, si_snr
+from audiolm.files import replacing
 
 DIGITS = "digits"
 """The kind whose clips are held-out digits."""

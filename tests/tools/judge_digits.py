@@ -44,8 +44,9 @@ from draw_conditioned import (
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from audiolm.audio import replacing, resample, write_wav
+from audiolm.audio import resample, write_wav
 from audiolm.codec import EncodecCodec
+from audiolm.files import replacing
 
 LABEL, SPEAKER = "label", "speaker"
 

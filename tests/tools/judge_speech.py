@@ -38,8 +38,9 @@ from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate
 from torch import Tensor
 
 from audiolm.audio import read_audio, write_wav
-from audiolm.generation.checkpoint import TrainedModel, read_checkpoint
-from audiolm.tokens import TokenStore, check_codec, hash64, split_clips
+from audiolm.files import hash64
+from audiolm.model.checkpoint import TrainedModel, read_checkpoint
+from audiolm.tokens import TokenStore, check_codec, split_clips
 from audiolm.training.conditions import told_of
 
 FEWEST_WORDS = 3

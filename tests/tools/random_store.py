@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from audiolm.codec import load_bundled
-from audiolm.tokens.shards import atomic_file, hash64
+from audiolm.files import atomic_file, hash64
 from audiolm.tokens.store import INDEX, begin_store, commit_index
 
 CODEBOOKS, SIZE, FRAME_RATE = 2, 256, 50.0

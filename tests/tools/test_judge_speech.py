@@ -12,7 +12,7 @@ from torch import Tensor
 
 from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
-from audiolm.generation.checkpoint import load_checkpoint
+from audiolm.model.checkpoint import load_checkpoint
 from audiolm.model.vocabulary import Vocabulary
 from audiolm.tokens import Clip, Rules, check_clips, prepare_store
 from audiolm.tokens.rules import Rule

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from audiolm.generation.checkpoint import CHECKPOINT_FORMAT, build_model
+from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
 from audiolm.model.vocabulary import Vocabulary
 
 

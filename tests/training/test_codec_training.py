@@ -14,7 +14,7 @@ import torch
 
 from audiolm.codec import load_local, save_local
 from audiolm.codec.quantizer import codebook_of, initialise_codebooks, quantize
-from audiolm.generation.checkpoint import read_checkpoint
+from audiolm.model.checkpoint import read_checkpoint
 from audiolm.training import AtomicCheckpointIO, BestCheckpoint, LastCheckpoint
 from audiolm.training.codec import MEL_LEVEL, CodecTraining
 from audiolm.training.reconstructions import ReconstructionCallback

@@ -19,8 +19,8 @@ from lightning.pytorch.callbacks import EarlyStopping
 from audiolm.audio import read_audio
 from audiolm.codec import EncodecCodec
 from audiolm.generation import generate
-from audiolm.generation.checkpoint import load_checkpoint, read_checkpoint
 from audiolm.model import interleave
+from audiolm.model.checkpoint import load_checkpoint, read_checkpoint
 from audiolm.tokens import TokenStore, unigram_entropy
 from audiolm.training import (
     EMA,

@@ -1,4 +1,4 @@
-"""How worker processes are started."""
+"""Work in several processes: how workers are started, and which part of the work a process has."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import os
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
-
-from audiolm.audio import reason_of
 
 START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
@@ -59,7 +58,35 @@ def as_a_workers_death(error: RuntimeError, kept: str) -> ChildProcessError:
     """
     if not str(error).startswith("DataLoader worker (pid"):
         raise error
+    reason = " ".join(str(error).split())
     return ChildProcessError(
-        f"a process that was decoding died{kept}: {reason_of(error)}; run again with fewer "
+        f"a process that was decoding died{kept}: {reason}; run again with fewer "
         "processes if memory ran out, and with none to see which file it is"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Part `number` of `count`, counted from 0 as `shard` and `num_shards` on the command line.
+
+    The only part of one is the whole.
+    """
+
+    number: int = 0
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.count}"
+
+
+def check_part(part: Part) -> None:
+    """Raise ValueError for a part that is not one of its count."""
+    if part.count < 1 or not 0 <= part.number < part.count:
+        raise ValueError(
+            f"shard={part.number} num_shards={part.count}: "
+            + (
+                f"shards count from 0, give 0 to {part.count - 1}"
+                if part.count > 0
+                else "give at least 1 for num_shards"
+            )
+        )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from audiolm.audio import replacing
+from audiolm.files import replacing
 
 
 def test_replacing_removes_its_temporary_file_on_any_error(tmp_path: Path) -> None:

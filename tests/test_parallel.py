@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from audiolm.tokens.workers import worker_settings
+from audiolm.parallel import worker_settings
 
 
 class Cycle:
@@ -58,7 +58,7 @@ def test_a_workers_collector_leaves_the_parents_objects_alone() -> None:
 SCRIPT = """
 import os, torch
 from torch.utils.data import DataLoader, Dataset
-from audiolm.tokens.workers import worker_settings
+from audiolm.parallel import worker_settings
 
 class Large(Dataset):  # more than a pipe holds, so that a worker waits until it is taken
     def __len__(self):

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from audiolm.generation.sampling import Sampling
 from audiolm.model.conditioning import Conditioner
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, make_pattern, num_steps
@@ -43,37 +42,6 @@ class TrainedModel:
     codec: dict[str, Any]
     step: int
     vocabulary: Vocabulary | None = None
-
-    def check_sampling(self, sampling: Sampling) -> None:
-        """Refuse what this model cannot be sampled by.
-
-        Raises:
-            ValueError: see `check_sampling`.
-        """
-        check_sampling(sampling, self.model, self.vocabulary)
-
-
-def check_sampling(sampling: Sampling, model: AudioLM, vocabulary: Vocabulary | None) -> None:
-    """Refuse settings that do not fit a model, before anything is trained or drawn.
-
-    Raises:
-        ValueError: for temperatures that are not one a codebook, and for guidance of a model that
-            is told nothing, or was always told all.
-    """
-    sampling.check(model.num_codebooks)
-    if sampling.guidance == 1:
-        return
-    if vocabulary is None:
-        raise ValueError(
-            f"sampling.guidance={sampling.guidance} is for a model that was trained with "
-            f"conditions, and this one was not; leave it away, or train with conditioning=label or "
-            f"conditioning=text"
-        )
-    if vocabulary.drop == 0:
-        raise ValueError(
-            f"sampling.guidance={sampling.guidance} needs a model that was trained with "
-            f"conditioning.drop above 0, this one had 0; leave it away"
-        )
 
 
 def build_model(
