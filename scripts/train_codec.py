@@ -18,20 +18,15 @@ from audiolm.demo import make_melodies
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.run_folder import alone_in, best_checkpoint, checkpoint_to_resume
 from audiolm.training import GracefulInterrupt, StepProgressBar, make_optimizer
-from audiolm.training.codec import (
-    ADVERSARIAL,
-    CODEC_FORMAT,
-    LOSSES,
-    QUANTIZATION,
-    CodecTraining,
-)
-from audiolm.training.reconstructions import ReconstructionCallback
-from audiolm.training.waveforms import (
+from audiolm.training.codec.data import (
     WaveformData,
     Waveforms,
     check_segment_settings,
     segment_length,
 )
+from audiolm.training.codec.module import CODEC_FORMAT, CodecTraining
+from audiolm.training.codec.options import ADVERSARIAL, LOSSES, QUANTIZATION
+from audiolm.training.codec.reconstructions import ReconstructionCallback
 from command_line import start
 from prepare import is_demo
 from train import check_resumable, exit_interrupted, make_loggers, make_trainer

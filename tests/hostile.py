@@ -19,7 +19,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from audiolm.audio.pyav import has_pyav
+from audiolm.audio.formats.pyav import has_pyav
 
 RATE = 16000
 LENGTH = RATE  # samples of most files: a second

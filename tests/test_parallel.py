@@ -74,7 +74,7 @@ input()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
 def test_workers_end_when_their_parent_is_killed() -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-c", SCRIPT]
     with subprocess.Popen(
         command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -9,7 +9,7 @@ Letters: C audio channels, N audio samples. Sample values are floats, full scale
 from audiolm.audio.convert import convert_channels, resample
 from audiolm.audio.errors import AudioError, reason_of
 from audiolm.audio.find import AUDIO_SUFFIXES, find_audio_files
-from audiolm.audio.open import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
+from audiolm.audio.formats.open import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from audiolm.audio.read import AudioInfo, read_audio, read_info, stream_audio
 from audiolm.audio.write import GrowingWav, Pcm, pcm_16, write_wav
 

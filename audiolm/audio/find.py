@@ -6,8 +6,8 @@ import logging
 import os
 from pathlib import Path
 
-from audiolm.audio.containers import CONTAINER_SUFFIXES
-from audiolm.audio.sndfile import SNDFILE_SUFFIXES
+from audiolm.audio.formats.containers import CONTAINER_SUFFIXES
+from audiolm.audio.formats.sndfile import SNDFILE_SUFFIXES
 from audiolm.files import one_line
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from audiolm.audio.convert import check_rate, convert_channels, resample_parts
 from audiolm.audio.errors import AudioError
-from audiolm.audio.open import open_source
-from audiolm.audio.source import DecodingError, Source, seconds
+from audiolm.audio.formats.open import open_source
+from audiolm.audio.formats.source import DecodingError, Source, seconds
 
 _CHUNK = 16384  # samples decoded at a time: how near the place of a decoding error is told
 

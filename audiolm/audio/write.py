@@ -17,7 +17,7 @@ import soundfile
 from torch import Tensor
 
 from audiolm.audio.convert import check_rate, check_waveform
-from audiolm.audio.sndfile import sndfile_name
+from audiolm.audio.formats.sndfile import sndfile_name
 from audiolm.files import one_line, replacing
 
 log = logging.getLogger(__name__)

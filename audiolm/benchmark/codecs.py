@@ -9,9 +9,9 @@ import torch
 
 from audiolm.audio import resample
 from audiolm.codec import EncodecCodec, build_model
-from audiolm.codec.initialise import initialise_on_data
-from audiolm.codec.quantizer import initialise_codebooks
 from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
+from audiolm.training.codec.initialise import initialise_on_data
+from audiolm.training.codec.quantizer import initialise_codebooks
 
 MELODIES = 8
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from audiolm.codec.encodec_codec import EncodecCodec
+from audiolm.codec.encodec import EncodecCodec
 from audiolm.codec.local import find_pairs, read_pair
 from audiolm.codec.pretrained import PRETRAINED, read_pretrained
 

@@ -53,7 +53,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from audiolm.audio import AudioError, read_audio, write_wav
-from audiolm.codec.losses import mel_distance, si_snr
+from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.files import one_line, replacing
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.tokens.sources import LeftOut

@@ -8,7 +8,7 @@ import torch
 from signals import LOSSLESS, RATE, noise, store, tone
 
 from audiolm.audio import read_audio, read_info
-from audiolm.audio.sndfile import SNDFILE_SUFFIXES
+from audiolm.audio.formats.sndfile import SNDFILE_SUFFIXES
 
 LOSSY = [  # with the least signal-to-noise ratio, in dB
     ("a.wav", "WAV", "ULAW", 25),

@@ -13,8 +13,8 @@ import torch
 from hostile import Case, build
 
 from audiolm.audio import AudioError, find_audio_files, read_audio, read_info, stream_audio
-from audiolm.audio.ffmpeg import has_ffmpeg
-from audiolm.audio.pyav import has_pyav
+from audiolm.audio.formats.ffmpeg import has_ffmpeg
+from audiolm.audio.formats.pyav import has_pyav
 
 TIMEOUT = 120  # s; all files together take a few
 
@@ -26,7 +26,7 @@ from audiolm.audio import AudioError, read_audio
 
 first, paths, with_pyav = pickle.load(sys.stdin.buffer)
 if not with_pyav:
-    import_module("audiolm.audio.open").has_pyav = lambda: False
+    import_module("audiolm.audio.formats.open").has_pyav = lambda: False
 for path in first:  # loads all libraries
     read_audio(path)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

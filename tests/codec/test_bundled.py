@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from audiolm.codec import EncodecCodec, build_model, load_bundled, load_codec
+from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.codec.load import BUNDLED
-from audiolm.codec.losses import mel_distance, si_snr
-from audiolm.codec.pieces import context
+from audiolm.codec.network.pieces import context
 from audiolm.demo.melodies import draw_melody, synthesise
 from audiolm.evaluation.melodies import listen
 

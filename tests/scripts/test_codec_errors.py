@@ -10,7 +10,7 @@ import pytest
 import soundfile
 import torch
 
-from audiolm.training.codec import CodecTraining
+from audiolm.training.codec.module import CodecTraining
 
 from .conftest import RunScript
 from .test_errors import refused

@@ -15,10 +15,10 @@ from audiolm.generation import Sampling
 from audiolm.model import AudioLM
 from audiolm.tokens import Rules, folder_clips
 from audiolm.training import SampleCallback
-from audiolm.training.codec import ADVERSARIAL, LOSSES, QUANTIZATION
+from audiolm.training.codec.data import WaveformData
+from audiolm.training.codec.options import ADVERSARIAL, LOSSES, QUANTIZATION
+from audiolm.training.codec.reconstructions import ReconstructionCallback
 from audiolm.training.optimisation import make_optimizer
-from audiolm.training.reconstructions import ReconstructionCallback
-from audiolm.training.waveforms import WaveformData
 
 from .conftest import ROOT
 

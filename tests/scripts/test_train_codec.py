@@ -15,10 +15,10 @@ import pytest
 import soundfile
 import torch
 
-import audiolm.training.waveforms as waveforms_module
+import audiolm.training.codec.data as waveforms_module
 from audiolm.codec import load_local
 from audiolm.model.checkpoint import read_checkpoint
-from audiolm.training.codec import CodecTraining
+from audiolm.training.codec.module import CodecTraining
 
 from ..conftest import TINY
 from .conftest import ROOT, RunScript

@@ -38,10 +38,10 @@ from digit_classifier import (
 )
 from torch import Tensor, nn
 
-import audiolm.codec.losses
+import audiolm.codec.distances
 from audiolm.audio import find_audio_files, read_audio, resample, write_wav
 from audiolm.codec import Codec, load_local
-from audiolm.codec.losses import mel_distance, si_snr
+from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.files import replacing
 
 DIGITS = "digits"
@@ -70,7 +70,7 @@ class Measures:
     si_snr: float
     """dB."""
     mel_distance: float
-    """dB, see `audiolm.codec.losses`."""
+    """dB, see `audiolm.codec.distances`."""
     stoi: float | None
     """0 to 1; None without pystoi. Defined for speech, of little meaning for music."""
     recognised: float | None
@@ -313,7 +313,7 @@ def load_yardsticks(kinds: Mapping[str, Clips], ears: Ears, cache: Path) -> list
             print(f"left out {name}: {', '.join(missing)} not found", file=sys.stderr)
             continue
         key = hashlib.sha256(f"{name} {ears.sample_rate} {find_spec('pystoi') is None}".encode())
-        for source in (__file__, digit_classifier.__file__, audiolm.codec.losses.__file__):
+        for source in (__file__, digit_classifier.__file__, audiolm.codec.distances.__file__):
             key.update(Path(source).read_bytes())
         for kind, clips in kinds.items():
             key.update(kind.encode())

@@ -1,0 +1,66 @@
+"""Opening a file with the decoder that its contents ask for."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+from audiolm.audio.errors import AudioError
+from audiolm.audio.formats.containers import Container, find_container, shared_container
+from audiolm.audio.formats.ffmpeg import has_ffmpeg, open_ffmpeg
+from audiolm.audio.formats.layout import read_layout
+from audiolm.audio.formats.pyav import has_pyav, open_pyav
+from audiolm.audio.formats.sndfile import UnsupportedEncodingError, open_sndfile
+from audiolm.audio.formats.source import Source
+
+MIN_SAMPLE_RATE = 100
+"""Hz. A header below this is damaged; to believe it would blow one second up to minutes."""
+
+MAX_SAMPLE_RATE = 10_000_000
+"""Hz, above any converter of sound. A header above this is damaged too."""
+
+
+@contextmanager
+def open_source(path: Path | str) -> Iterator[Source]:
+    """The decoder of a file. Raises AudioError for what is not readable or not audio."""
+    path = Path(path)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
+            raise AudioError(path, "not readable: not a regular file")
+        with path.open("rb") as raw:
+            layout = read_layout(raw, path.suffix)
+            container = find_container(raw)
+            shared = shared_container(raw, layout)
+    except OSError as error:
+        raise AudioError(path, f"not readable: {error.strerror}") from error
+    if layout.size == 0:
+        raise AudioError(path, "empty: the file has 0 bytes")
+    with ExitStack() as stack:
+        if container is None:
+            try:
+                source: Source = stack.enter_context(open_sndfile(path, layout))
+            except UnsupportedEncodingError as error:
+                if shared is None:
+                    raise AudioError(path, f"not readable: {error}") from error
+                source = stack.enter_context(_open_container(path, shared))
+        else:
+            source = stack.enter_context(_open_container(path, container))
+        if not MIN_SAMPLE_RATE <= source.sample_rate <= MAX_SAMPLE_RATE:
+            raise AudioError(path, f"not audio: its sample rate is {source.sample_rate} Hz")
+        yield source
+
+
+def _open_container(path: Path, container: Container) -> AbstractContextManager[Source]:
+    """PyAV before the program: the same samples (measured), a version that its package fixes, and
+    no two processes to start a file."""
+    if has_pyav():
+        return open_pyav(path, container)
+    if has_ffmpeg():
+        return open_ffmpeg(path, container)
+    raise AudioError(
+        path,
+        f"not readable: {container.name} needs FFmpeg; put ffmpeg on the path, "
+        "or pip install 'audiolm[formats]'",
+    )

@@ -1,0 +1,106 @@
+"""The options of training a codec, completed and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LOSSES: dict[str, float] = {
+    "time": 1.0,  # L1, as a share of the mean magnitude
+    "mel": 1.0,  # L1 + L2 of log-mel spectra
+    "commitment": 0.25,
+    "latents": 0.1,  # of latents whose mean square is above 1
+    # Share of the gradient at the latents, beside 1 for all that comes through the decoder.
+    "spectrum": 1.0,  # of a frame, told from its latents by a linear layer
+}
+
+
+ADVERSARIAL: dict[str, Any] = {
+    "enabled": False,
+    "start": 0.0,  # share of the steps before which there is no discriminator
+    "adversarial": 3.0,  # weight of passing for real
+    "features": 3.0,  # weight of the distance of the discriminator's features
+    "filters": 32,
+    "n_ffts": [1024, 2048, 512],
+    "update_probability": 2 / 3,  # of the discriminator at a step, so that it does not win
+    "lr": 3e-4,
+}
+
+
+QUANTIZATION: dict[str, Any] = {
+    "start": 0.0,  # share of the steps before which the latents get noise instead
+    "noise": [0.1, 0.5],  # its standard deviation, as a share of the latents' rms
+    "freeze_encoder": False,  # encoder and codebooks stay as they are from `start` on
+    "levels": None,  # numbers of codebooks that a step draws from; None is n_q, its half, ... to 2
+    "decay": 0.99,  # of the averages that codebooks follow
+    "dead_below": 0.15,  # a code used less than this share of the mean is replaced
+    "init_segments": 512,  # whose latents k-means starts from
+}
+
+
+def _completed(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(given) - set(defaults))
+    if unknown:
+        raise ValueError(f"{name}.{unknown[0]} is unknown; the keys are {', '.join(defaults)}")
+    return {**defaults, **given}
+
+
+def checked_losses(given: Mapping[str, float]) -> dict[str, float]:
+    weights = _completed("losses", given, LOSSES)
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"losses.{name}={weight} must be 0 or more")
+    if not weights["time"] + weights["mel"] > 0:
+        raise ValueError("losses.time=0 and losses.mel=0: nothing to train on; raise one above 0")
+    return weights
+
+
+def checked_adversarial(given: Mapping[str, Any]) -> dict[str, Any]:
+    options = _completed("adversarial", given, ADVERSARIAL)
+    if not 0 <= options["start"] < 1:
+        raise ValueError(f"adversarial.start={options['start']}: must be from 0 to below 1")
+    if not 0 < options["update_probability"] <= 1:
+        raise ValueError(
+            f"adversarial.update_probability={options['update_probability']}: must be above 0, to 1"
+        )
+    for name in ("adversarial", "features"):
+        if not 0 <= options[name] < math.inf:
+            raise ValueError(f"adversarial.{name}={options[name]} must be 0 or more")
+    if not options["lr"] > 0:
+        raise ValueError(f"adversarial.lr={options['lr']} must be above 0")
+    return options
+
+
+def checked_quantization(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    options = _completed("quantization", given, QUANTIZATION)
+    n_q: int = settings["n_q"]
+    halves = [n_q >> i for i in range(n_q.bit_length()) if n_q >> i >= 2] or [n_q]
+    levels = options["levels"] or halves
+    if not all(isinstance(level, int) for level in levels):
+        raise ValueError(f"quantization.levels={levels}: must be whole numbers of codebooks")
+    if min(levels) < 1 or max(levels) != settings["n_q"]:
+        raise ValueError(
+            f"quantization.levels={levels}: must be numbers of codebooks up to n_q="
+            f"{settings['n_q']}, which must be among them, such as [{settings['n_q']}]"
+        )
+    noise = list(options["noise"])
+    if len(noise) != 2 or not 0 <= noise[0] <= noise[1] < math.inf:
+        raise ValueError(f"quantization.noise={noise}: must be two shares, low and high")
+    if not 0 <= options["start"] < 1:
+        raise ValueError(f"quantization.start={options['start']}: must be from 0 to below 1")
+    if not 0 <= options["decay"] < 1:
+        raise ValueError(f"quantization.decay={options['decay']}: must be from 0 to below 1")
+    if not 0 <= options["dead_below"] < 1:
+        raise ValueError(
+            f"quantization.dead_below={options['dead_below']}: must be from 0 to below 1"
+        )
+    if options["init_segments"] < 1:
+        raise ValueError(f"quantization.init_segments={options['init_segments']}: at least 1")
+    return options | {"levels": list(levels)}
+
+
+def checked_floor(mel_floor: Sequence[float]) -> tuple[float, float]:
+    if len(mel_floor) != 2 or not all(-100 < floor <= 0 for floor in mel_floor):
+        raise ValueError(f"mel_floor={list(mel_floor)}: must be two levels in dB, 0 or below")
+    return float(mel_floor[0]), float(mel_floor[1])
