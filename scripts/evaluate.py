@@ -21,6 +21,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from audiolm.audio import write_wav
+from audiolm.batches.conditions import check_columns, told_of
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
 from audiolm.evaluation.comparison import Comparison, describe_runs
@@ -29,7 +30,6 @@ from audiolm.evaluation.memorisation import longest_shared_runs
 from audiolm.evaluation.page import draw_page
 from audiolm.evaluation.published import Heard, check_published, measure_published
 from audiolm.evaluation.table import evaluation_table, flat_numbers
-from audiolm.evaluation.yardsticks import measure_code_yardsticks
 from audiolm.files import replacing
 from audiolm.generation import cut_at_end, generate
 from audiolm.generation.sampling import check_sampling
@@ -37,8 +37,8 @@ from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_mode
 from audiolm.model.conditioning import not_told
 from audiolm.run_folder import codec_folders, find_checkpoint, run_folder
 from audiolm.tokens import check_codec
+from audiolm.tokens.baselines import measure_code_yardsticks
 from audiolm.training import LanguageModelTraining, TokenData, make_wandb_logger
-from audiolm.training.conditions import check_columns, told_of
 from command_line import make_sampling, start
 from prepare import codes
 

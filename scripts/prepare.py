@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from audiolm.codec import EncodecCodec
+from audiolm.datasets.checks.check import check_clips
+from audiolm.datasets.checks.report import CheckReport
+from audiolm.datasets.checks.rules import Rules
 from audiolm.demo import make_melodies
 from audiolm.parallel import Part, check_part
 from audiolm.tokens import (
-    CheckReport,
     Mix,
     PrepareSummary,
-    Rules,
     TokenStore,
-    check_clips,
     check_codec,
     default_store_dir,
     named_after,
     open_mix,
     prepare_store,
 )
-from audiolm.tokens.listen import listen
+from audiolm.tokens.reconstruction import listen
 from command_line import start
 
 STORES = Path("data/tokens")

@@ -19,6 +19,7 @@ from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from audiolm.audio import find_audio_files
+from audiolm.batches.conditions import read_vocabulary
 from audiolm.codec import Codec, EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
 from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
@@ -35,6 +36,7 @@ from audiolm.run_folder import (
     is_helper_process,
 )
 from audiolm.tokens import Mix
+from audiolm.tokens.baselines import Yardsticks
 from audiolm.training import (
     EMA,
     AtomicCheckpointIO,
@@ -44,14 +46,12 @@ from audiolm.training import (
     SampleCallback,
     StepProgressBar,
     TokenData,
-    Yardsticks,
     best_precision,
     check_data_settings,
     describe_plan,
     make_optimizer,
     make_wandb_logger,
     measure_yardsticks,
-    read_vocabulary,
 )
 from command_line import CONFIGS, make_sampling, start
 from prepare import codes, is_demo, make_codec, store_weights

@@ -32,10 +32,10 @@ from audiolm.benchmark.report import Section
 from audiolm.benchmark.rounds import Candidate, interleave
 from audiolm.codec import EncodecCodec, build_model
 from audiolm.codec.weights import load_weights
-from audiolm.tokens.check import check_clips
-from audiolm.tokens.prepare import prepare_store
-from audiolm.tokens.rules import Rule, Rules
-from audiolm.tokens.sources import Clip
+from audiolm.datasets.checks.check import check_clips
+from audiolm.datasets.checks.rules import Rule, Rules
+from audiolm.datasets.clip import Clip
+from audiolm.tokens.encoding.prepare import prepare_store
 from audiolm.tokens.store import TokenStore
 
 UNIT = "hours/hour"

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from audiolm.batches.windows import WindowBatch
 from audiolm.benchmark.disturbance import Stopwatch
 from audiolm.benchmark.limits import SECONDS
 from audiolm.benchmark.sizes import PATTERN, ModelSize
-from audiolm.tokens.windows import WindowBatch
 from audiolm.training import LanguageModelTraining, make_optimizer
 
 UNIT = "codes/s"

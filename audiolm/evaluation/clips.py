@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audiolm.batches.splits import cut_spans
+from audiolm.batches.windows import WINDOW
 from audiolm.codec import EncodecCodec
 from audiolm.evaluation.detectors import longest_loop, longest_silence
 from audiolm.spectrogram import log_mel_spectrogram
-from audiolm.tokens.splits import cut_spans
 from audiolm.tokens.store import TokenStore
-from audiolm.tokens.windows import WINDOW
 
 MELS = 64
 

@@ -12,7 +12,7 @@ killed at any moment leaves whole shards and rubbish that a later run removes. N
 (time and random digits), so shards of several runs or machines can share a folder.
 
 The sections of long recordings lie in files of the same kind, `section-*`, until all of a
-recording are there and become a clip of a shard (see `audiolm.tokens.sections`).
+recording are there and become a clip of a shard (see `audiolm.tokens.encoding.sections`).
 
 Letters: K codebooks, T codec frames of a clip, V codes in a codebook.
 """

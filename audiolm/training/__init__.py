@@ -5,13 +5,12 @@ Only this package imports it, and the benchmark that measures what it costs.
 
 from audiolm.training.checkpoint_io import AtomicCheckpointIO
 from audiolm.training.checkpoints import BestCheckpoint, LastCheckpoint
-from audiolm.training.conditions import ClipConditions, read_vocabulary
 from audiolm.training.ema import EMA
 from audiolm.training.interrupt import GracefulInterrupt
 from audiolm.training.language_model import LanguageModelTraining
 from audiolm.training.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import make_optimizer
-from audiolm.training.plan import Yardsticks, describe_plan, measure_yardsticks
+from audiolm.training.plan import describe_plan, measure_yardsticks
 from audiolm.training.precision import best_precision
 from audiolm.training.progress import StepProgressBar
 from audiolm.training.samples import SampleCallback
@@ -22,7 +21,6 @@ __all__ = [
     "EMA",
     "AtomicCheckpointIO",
     "BestCheckpoint",
-    "ClipConditions",
     "GracefulInterrupt",
     "LanguageModelTraining",
     "LastCheckpoint",
@@ -30,12 +28,10 @@ __all__ = [
     "SampleCallback",
     "StepProgressBar",
     "TokenData",
-    "Yardsticks",
     "best_precision",
     "check_data_settings",
     "describe_plan",
     "make_optimizer",
     "make_wandb_logger",
     "measure_yardsticks",
-    "read_vocabulary",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,36 +15,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audiolm.batches.buckets import TrainingBatches
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import num_steps
 from audiolm.tokens import (
     TokenStore,
-    TrainingBatches,
     count_codes,
     mix_counts,
     unigram_cross_entropy,
     unigram_entropy,
 )
+from audiolm.tokens.baselines import Yardsticks
 from audiolm.training.language_model import LanguageModelTraining
 from audiolm.training.token_data import TokenData
-
-
-@dataclass(frozen=True)
-class Yardsticks:
-    """Losses in nats per code that a model has to beat to have learnt anything.
-
-    Attributes:
-        uniform: ln V, of guessing blindly.
-        unigram: on the held-out codes, of a table of how often each code occurs in the training
-            codes, for each codebook.
-    """
-
-    uniform: float
-    unigram: tuple[float, ...]
-
-    @property
-    def unigram_mean(self) -> float:
-        return float(np.mean(self.unigram))
 
 
 def measure_yardsticks(data: TokenData) -> Yardsticks:

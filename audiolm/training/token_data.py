@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
+from audiolm.batches.buckets import StepSampler, TrainingBatches, validation_batches
+from audiolm.batches.conditions import ClipConditions, whole_clips
+from audiolm.batches.splits import split_clips
+from audiolm.batches.windows import WindowReader
 from audiolm.model.patterns import make_pattern, num_steps
 from audiolm.model.vocabulary import Vocabulary
-from audiolm.tokens.batches import StepSampler, TrainingBatches, validation_batches
 from audiolm.tokens.mix import Mix
-from audiolm.tokens.splits import split_clips
 from audiolm.tokens.store import TokenStore
-from audiolm.tokens.windows import WindowReader
-from audiolm.training.conditions import ClipConditions, whole_clips
 from audiolm.training.interrupt import ignore_interrupts
 
 
@@ -47,10 +47,10 @@ def check_data_settings(batch_size: int, valid_fraction: float) -> None:
 
 
 class TokenData(pl.LightningDataModule):
-    """Batches of a store, or of a mix of several, as `tokens.windows.WindowBatch`.
+    """Batches of a store, or of a mix of several, as `batches.windows.WindowBatch`.
 
     A batch has room for `batch_size` windows of `context_frames` frames; of shorter clips it holds
-    more, which are of like lengths (`tokens.batches`). All processes' batches of all batches that
+    more, which are of like lengths (`batches.buckets`). All processes' batches of all batches that
     are accumulated for a step are one, divided among them: the clips of step n are a function of
     (seed, n) and of how many full windows a step has room for. Validation goes through the
     held-out clips of all stores once, divided among the processes.

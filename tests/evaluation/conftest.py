@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..tokens.conftest import make_store, random_clips
+from ..stores import make_store, random_clips
 
 __all__ = ["make_store", "random_clips"]

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from audiolm.batches.splits import spans_of
 from audiolm.codec import EncodecCodec
 from audiolm.evaluation.clips import choose_pieces, code_usage, hear_clips, read_pieces
 from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import SharedRun
 from audiolm.evaluation.page import draw_page
 from audiolm.evaluation.table import evaluation_table, flat_numbers
-from audiolm.tokens.splits import spans_of
 
 RATE = 800 / 12  # frames a second of the tiny codec
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audiolm.batches.splits import spans_of
 from audiolm.evaluation.memorisation import longest_shared_runs
-from audiolm.tokens.splits import spans_of
 
 
 def brute_force(clip: np.ndarray, others: list[np.ndarray]) -> int:

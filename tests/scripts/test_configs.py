@@ -11,9 +11,10 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from audiolm.codec import check_settings
+from audiolm.datasets.checks.rules import Rules
+from audiolm.datasets.folder import folder_clips
 from audiolm.generation import Sampling
 from audiolm.model import AudioLM
-from audiolm.tokens import Rules, folder_clips
 from audiolm.training import SampleCallback
 from audiolm.training.codec.data import WaveformData
 from audiolm.training.codec.options import ADVERSARIAL, LOSSES, QUANTIZATION

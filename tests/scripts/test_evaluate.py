@@ -17,7 +17,8 @@ import soundfile
 import torch
 
 from audiolm import generation
-from audiolm.tokens import TokenStore, split_clips
+from audiolm.batches.splits import split_clips
+from audiolm.tokens import TokenStore
 
 from .conftest import ROOT, RunScript
 

@@ -16,7 +16,7 @@ import torch
 
 from audiolm.parallel import Part, check_part
 from audiolm.tokens import TokenStore
-from audiolm.tokens.locks import StoreLock
+from audiolm.tokens.encoding.locks import StoreLock
 from audiolm.tokens.parts import how_to_finish, unfinished_parts, write_marker
 
 FORK = multiprocessing.get_context("fork")

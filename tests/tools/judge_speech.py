@@ -38,10 +38,11 @@ from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate
 from torch import Tensor
 
 from audiolm.audio import read_audio, write_wav
+from audiolm.batches.conditions import told_of
+from audiolm.batches.splits import split_clips
 from audiolm.files import hash64
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint
-from audiolm.tokens import TokenStore, check_codec, split_clips
-from audiolm.training.conditions import told_of
+from audiolm.tokens import TokenStore, check_codec
 
 FEWEST_WORDS = 3
 """Of a sentence: a language model of English is no help with single words out of the blue."""

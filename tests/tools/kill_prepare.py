@@ -91,7 +91,10 @@ def run(options: argparse.Namespace, name: str, kill_after: float | None) -> flo
 
 def encode(options: argparse.Namespace) -> None:
     from audiolm.codec import load_bundled
-    from audiolm.tokens import Rules, check_clips, folder_clips, prepare_store
+    from audiolm.datasets.checks.check import check_clips
+    from audiolm.datasets.checks.rules import Rules
+    from audiolm.datasets.folder import folder_clips
+    from audiolm.tokens import prepare_store
 
     report = check_clips(
         folder_clips(options.folder),

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
+from audiolm.datasets.checks.check import check_clips
+from audiolm.datasets.checks.rules import Rule, Rules
+from audiolm.datasets.clip import Clip
 from audiolm.model.checkpoint import load_checkpoint
 from audiolm.model.vocabulary import Vocabulary
-from audiolm.tokens import Clip, Rules, check_clips, prepare_store
-from audiolm.tokens.rules import Rule
+from audiolm.tokens import prepare_store
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
 

@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 
 from audiolm.codec import EncodecCodec
-from audiolm.tokens import Rules, TokenStore, check_clips, folder_clips, prepare_store
+from audiolm.datasets.checks.check import check_clips
+from audiolm.datasets.checks.rules import Rules
+from audiolm.datasets.folder import folder_clips
+from audiolm.tokens import TokenStore, prepare_store
 from audiolm.training import AtomicCheckpointIO, LanguageModelTraining, TokenData
 
 CONTEXT = 12  # frames

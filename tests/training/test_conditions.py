@@ -12,11 +12,12 @@ import pytest
 import soundfile
 import torch
 
+from audiolm.batches.conditions import ClipConditions, read_vocabulary, told_of, whole_clips
+from audiolm.batches.splits import SPAN, Split
 from audiolm.codec import EncodecCodec
 from audiolm.model.vocabulary import Vocabulary
-from audiolm.tokens import SPAN, Mix, Split, TokenStore
-from audiolm.training import ClipConditions, TokenData, read_vocabulary
-from audiolm.training.conditions import told_of, whole_clips
+from audiolm.tokens import Mix, TokenStore
+from audiolm.training import TokenData
 
 from .conftest import CONTEXT, MODEL, encode_folder, make_module
 from .test_token_data import serve

@@ -24,9 +24,9 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from audiolm.audio import AudioError, find_audio_files, stream_audio
+from audiolm.batches.buckets import StepSampler
+from audiolm.batches.splits import split_by_hash
 from audiolm.files import hash64, replacing
-from audiolm.tokens import split_by_hash
-from audiolm.tokens.batches import StepSampler
 from audiolm.training.interrupt import ignore_interrupts
 from audiolm.training.token_data import StepLoader
 
@@ -158,7 +158,7 @@ class TrainingSegments(Dataset[Tensor]):
 
     Args:
         waveforms: the recordings.
-        spans: of them that are trained on, see `audiolm.tokens.splits`, in samples.
+        spans: of them that are trained on, see `audiolm.batches.splits`, in samples.
         length: N.
         level: dBFS (rms) that a recording gets, drawn anew for each segment between these two.
         weights: how much more often a subfolder is drawn from than by its duration.

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 import torch
 
-from audiolm.tokens.splits import spans_of
+from audiolm.batches.splits import spans_of
 from audiolm.training.codec.data import (
     HeldOutSegments,
     TrainingSegments,

@@ -1,0 +1,198 @@
+"""What is told of the clips of a store: the words of its columns, and these as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from audiolm.batches.splits import Split, split_clips
+from audiolm.model.vocabulary import Vocabulary, plain_text, stack_rows, vector_of
+from audiolm.tokens import Mix, TokenStore
+
+
+def read_vocabulary(
+    mix: Mix,
+    valid_fraction: float,
+    context_frames: int,
+    labels: Sequence[str] = (),
+    text: str | None = None,
+    vector: str | None = None,
+    drop: float = 0.1,
+    text_layers: int = 2,
+) -> Vocabulary | None:
+    """The words that the clips trained on have in these columns; None where no column is named.
+
+    Args:
+        mix: the stores.
+        valid_fraction: share of the clips that is held out, whose words do not count.
+        context_frames: of a window; a clip with a text is used only where it fits into one.
+        labels: categorical columns, such as "label" and "speaker".
+        text: the column of the text.
+        vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
+            relative to the folder of the recording.
+        drop, text_layers: see `Vocabulary`.
+
+    Raises:
+        ValueError: for a column that no clip has, or that is named twice, and numbers out of range.
+    """
+    columns = [*labels, *(column for column in (text, vector) if column)]
+    if not columns:
+        return None
+    if isinstance(labels, str) or not all(isinstance(column, str) for column in columns):
+        raise ValueError(
+            f"conditioning names columns: labels={labels} must be a list of names, text={text} and "
+            f"vector={vector} one name each, or null"
+        )
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"conditioning names a column twice: {', '.join(columns)}")
+    if not 0 <= drop < 1:
+        raise ValueError(f"conditioning.drop={drop} must be from 0 to below 1")
+    if text_layers < 0:
+        raise ValueError(f"conditioning.text_layers={text_layers} must be 0 or more")
+    names: dict[str, set[str]] = {column: set() for column in labels}
+    characters: set[str] = set()
+    longest = vector_size = 0
+    present: set[str] = set()
+    for store in mix.stores:
+        split = split_clips(store, valid_fraction)
+        if text:
+            split = whole_clips(store, split, context_frames, text)
+        for clip in np.unique(split.train["clip"]).tolist():
+            told = told_of(store, clip)
+            present |= told.keys()
+            for column in labels:
+                if column in told:
+                    names[column].add(told[column])
+            if text and text in told:
+                plain = plain_text(told[text])
+                characters |= set(plain)
+                longest = max(longest, len(plain))
+            if vector and vector in told:
+                # Every one is read now: one of another size would end the training later.
+                numbers = read_vector(store, clip, told[vector], vector, vector_size or None)
+                vector_size = len(numbers)
+        if text:  # a held-out one may be the longest
+            for clip in np.unique(split.valid["clip"]).tolist():
+                longest = max(longest, len(plain_text(told_of(store, clip).get(text, ""))))
+    if not present and text:
+        raise ValueError(
+            f"no clip is as short as context={context_frames / mix.frame_rate:g} s, and a text is "
+            f"that of a whole clip; raise context, or cut the recordings"
+        )
+    check_columns(columns, present, mix)
+    return Vocabulary(
+        {column: sorted(found) for column, found in names.items()},
+        text,
+        "".join(sorted(characters)),
+        longest,
+        vector,
+        vector_size,
+        drop,
+        text_layers,
+    )
+
+
+def check_columns(columns: Sequence[str], present: set[str], mix: Mix) -> None:
+    """Raise ValueError for a column of which no clip says anything; `present` are those that do."""
+    for column in columns:
+        if column not in present:
+            raise ValueError(
+                f"the condition {column} is told of no clip of "
+                f"{', '.join(str(store.path) for store in mix.stores)}; there are: "
+                f"{', '.join(sorted(present)) or 'none'}"
+            )
+
+
+def whole_clips(store: TokenStore, split: Split, frames: int, text: str) -> Split:
+    """A split without clips longer than so many frames that have a text, which no window has."""
+
+    def fits(part: NDArray[Any]) -> NDArray[np.bool_]:
+        fit = part["frames"] <= frames
+        for place in np.flatnonzero(~fit).tolist():
+            fit[place] = text not in told_of(store, int(part["clip"][place]))
+        return fit
+
+    return Split(*(part[fits(part)] for part in split))
+
+
+_MAX_ROWS = 50_000
+
+
+class ClipConditions:
+    """The conditions of windows, for `WindowReader`. Picklable.
+
+    stores: that the windows' `store` counts in. vocabulary: what the model can be told.
+    """
+
+    def __init__(self, stores: Sequence[TokenStore], vocabulary: Vocabulary) -> None:
+        self.stores = list(stores)
+        self.vocabulary = vocabulary
+        # Small collections are gone through often, and parsing a record costs more than reading it.
+        self._rows: dict[tuple[int, int], dict[str, Tensor]] = {}
+
+    def __call__(self, windows: NDArray[Any]) -> dict[str, Tensor]:
+        """Conditions of a `WINDOW` array, a row each.
+
+        Raises:
+            ValueError: for a vector that cannot be read, naming the clip.
+        """
+        return stack_rows(
+            [self._row(int(store), int(clip)) for store, clip in windows[["store", "clip"]]]
+        )
+
+    def _row(self, store: int, clip: int) -> dict[str, Tensor]:
+        row = self._rows.get((store, clip))
+        if row is None:
+            if len(self._rows) >= _MAX_ROWS:
+                self._rows.clear()
+            row = self._rows[store, clip] = self.vocabulary.encode_known(self.told(store, clip))
+        return row
+
+    def told(self, store: int, clip: int) -> dict[str, Any]:
+        """What a clip's record says in the columns of the vocabulary."""
+        everything = told_of(self.stores[store], clip)
+        told: dict[str, Any] = {
+            c: everything[c] for c in self.vocabulary.columns if c in everything
+        }
+        column = self.vocabulary.vector
+        if column and column in told:
+            told[column] = read_vector(
+                self.stores[store], clip, told[column], column, self.vocabulary.vector_size
+            )
+        return told
+
+
+def told_of(store: TokenStore, clip: int) -> dict[str, str]:
+    """All columns of a clip's record, its label and text among them, but for empty ones."""
+    return dict(_columns(store.record(clip)))
+
+
+def _columns(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    own = {name: record.get(name) for name in ("label", "text")}
+    for name, value in {**own, **record.get("columns", {})}.items():
+        if value is not None and str(value).strip():
+            yield name, str(value)
+
+
+def read_vector(
+    store: TokenStore, clip: int, value: str, column: str, size: int | None = None
+) -> list[float]:
+    """The numbers of an embedding: of a JSON list, or of a .npy file beside the recording.
+
+    Raises:
+        ValueError: for what is neither, or has not `size` numbers, naming the clip.
+    """
+    record = store.record(clip)
+    try:
+        if value.endswith(".npy"):
+            file = Path(record["path"]).parent / value
+            numbers = np.load(file, allow_pickle=False)
+            return vector_of(numbers.ravel().tolist(), column, size).tolist()
+        return vector_of(value, column, size).tolist()
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"clip {record['id']} of {store.path}: {error}") from error

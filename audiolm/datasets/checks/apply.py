@@ -1,0 +1,201 @@
+"""Rules applied to a whole collection: which clips stay, and exact duplicates among them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audiolm.datasets.checks.measure import AUDIO, Fault
+from audiolm.datasets.checks.report import CheckReport, Finding, RuleCount, Totals
+from audiolm.datasets.checks.rules import FAULTS, ON_SOUND, Rules
+from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.files import hash64
+from audiolm.parallel import Part
+
+_PROTECTED = {"test": 0, "valid": 1, "train": 2, None: 3}
+"""Of exact duplicates, the one in the split that must not leak is kept."""
+
+
+@dataclass
+class Collection:
+    """Clips, sorted by id, and what was measured of each.
+
+    rows: `MEASURED`, one a clip. faults: of those that cannot be decoded, by place. formats: what
+    `rows["format"]` counts in.
+    """
+
+    clips: list[Clip]
+    rows: NDArray[Any]
+    faults: dict[int, Fault]
+    formats: list[str]
+
+
+def seconds_of(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Durations of `MEASURED` rows, of clips that can be decoded."""
+    return np.asarray(rows["num_samples"] / rows["sample_rate"], np.float64)
+
+
+def judge(
+    collection: Collection,
+    unusable: list[LeftOut],
+    rules: Rules,
+    part: Part,
+    known: NDArray[np.uint64] | None,
+) -> CheckReport:
+    """Apply the rules to what was measured. unusable: rows that the source could not use.
+
+    part, known: see `check_clips`.
+    """
+    clips, rows, faults = collection.clips, collection.rows, collection.faults
+    nowhere = np.zeros(0, np.int64)
+    found = _Judgement(collection, unusable, rules)
+    for name in FAULTS:
+        of_rule = [i for i in sorted(faults) if faults[i].rule == name]
+        if name != "source":
+            found.add(name, np.array(of_rule, np.int64), [faults[i].reason for i in of_rule])
+    for name in ON_SOUND:
+        places = nowhere
+        if rules[name].action != "off":
+            places = np.flatnonzero(found.sound)
+            places = places[rules.broken(name, rows[places])]
+        found.add(name, places, (rules.reason(name, rows[i]) for i in places))
+    places = nowhere
+    if rules.text_missing.action != "off":
+        sound = np.flatnonzero(found.sound).tolist()
+        places = np.array([i for i in sound if not (clips[i].text or "").strip()], np.int64)
+    found.add("text_missing", places, ["no text"] * len(places))
+
+    first = _first_of_duplicates(clips, rows, ~found.dropped, known)
+    places = np.flatnonzero(first != np.arange(len(clips)))
+    if rules.duplicate.action == "off":
+        places = nowhere
+    found.add(
+        "duplicate",
+        places,
+        (f"duplicate of {clips[first[i]].path} (same decoded audio)" for i in places),
+    )
+
+    kept = np.flatnonzero(~found.dropped)
+    place = np.zeros(len(clips), np.int64)
+    place[kept] = np.arange(len(kept))
+    audio = np.zeros(len(kept), AUDIO)
+    for name in AUDIO.names or ():
+        audio[name] = rows[name][kept]
+    return CheckReport(
+        kept=[clips[i] for i in kept],
+        audio=audio,
+        split_as=place[first[kept]],
+        left_out=[
+            *unusable,
+            *(LeftOut(clips[i].path, found.reasons[i]) for i in sorted(found.reasons)),
+        ],
+        findings=found.findings,
+        counts=found.counts,
+        totals=_totals(collection, unusable, found),
+        rules=rules,
+        part=part,
+    )
+
+
+def _first_of_duplicates(
+    clips: Sequence[Clip],
+    rows: NDArray[Any],
+    usable: NDArray[np.bool_],
+    known: NDArray[np.uint64] | None,
+) -> NDArray[np.int64]:
+    """For each clip, the place of the one that stands for all of the same audio; its own if alone.
+
+    See `check_clips` for which one that is.
+    """
+    first = np.arange(len(clips))
+    places = np.flatnonzero(usable)
+    places = places[np.lexsort((rows["num_samples"][places], rows["key"][places]))]
+    same = (np.diff(rows["key"][places]) == 0) & (np.diff(rows["num_samples"][places]) == 0)
+    # Runs of the same audio, as [begin, end) in `places`.
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
+    stored = np.sort(np.zeros(0, np.uint64) if known is None else known)
+
+    def rank(i: int) -> tuple[bool, int, int]:
+        clip = clips[i]
+        return not _holds(stored, hash64(clip.id)), _PROTECTED[clip.split], i
+
+    for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        group = places[begin : end + 1]
+        first[group] = min(group.tolist(), key=rank)
+    return first
+
+
+def _holds(ordered: NDArray[np.uint64], value: int) -> bool:
+    place = int(np.searchsorted(ordered, np.uint64(value)))
+    return place < len(ordered) and int(ordered[place]) == value
+
+
+def _totals(collection: Collection, unusable: list[LeftOut], found: _Judgement) -> Totals:
+    rows = collection.rows[found.sound]
+    seconds = seconds_of(rows)
+    names = collection.formats
+    numbers, counts = np.unique(rows["format"], return_counts=True)
+    durations = {}
+    if len(seconds):
+        values = np.quantile(seconds, [0, 0.5, 0.95, 1])
+        durations = dict(zip(("min", "median", "p95", "max"), values.tolist(), strict=True))
+    paths = {clip.path for clip in collection.clips} | {bad.path for bad in unusable}
+    return Totals(
+        clips=len(collection.clips) + len(unusable),
+        files=len(paths),
+        hours=float(seconds.sum()) / 3600,
+        formats={names[i]: int(n) for i, n in zip(numbers, counts, strict=True)},
+        sample_rates=_commonest(rows["sample_rate"]),
+        channels=_commonest(rows["channels"]),
+        durations=durations,
+    )
+
+
+def _commonest(values: NDArray[Any]) -> dict[int, int]:
+    return dict(Counter(values.tolist()).most_common())
+
+
+class _Judgement:
+    """What was found so far. sound: the clips that can be decoded; dropped: those left out."""
+
+    def __init__(self, collection: Collection, unusable: list[LeftOut], rules: Rules) -> None:
+        n = len(collection.clips)
+        self.clips, self.rows, self.rules = collection.clips, collection.rows, rules
+        self.sound = np.ones(n, np.bool_)
+        self.sound[list(collection.faults)] = False
+        self.dropped = ~self.sound
+        self.reasons: dict[int, str] = {}  # the first for which each is left out
+        self.findings: list[Finding] = []
+        self.counts: dict[str, RuleCount] = {}
+        known = seconds_of(self.rows[self.sound])
+        self.mean = float(known.mean()) if len(known) else 0.0
+        self.seconds = np.full(n, self.mean)
+        self.seconds[self.sound] = known
+        self.total = float(self.seconds.sum()) + self.mean * len(unusable)
+        self._others = len(unusable)
+        self.findings += [Finding("source", bad.path, None, bad.reason, "drop") for bad in unusable]
+        if unusable:
+            self._count("source", len(unusable), self.mean * len(unusable))
+
+    def add(self, name: str, places: NDArray[np.int64], reasons: Iterable[str]) -> None:
+        """Clips that break a rule, by place, and why."""
+        action = self.rules[name].action
+        self._count(name, len(places), float(self.seconds[places].sum()))
+        for i, reason in zip(places.tolist(), reasons, strict=True):
+            clip = self.clips[i]
+            self.findings.append(Finding(name, clip.path, clip.id, reason, action))
+            if action == "drop":
+                self.reasons.setdefault(i, reason)
+        if action == "drop":
+            self.dropped[places] = True
+
+    def _count(self, name: str, clips: int, seconds: float) -> None:
+        # Where no length is known, all count the same.
+        everything = max(1, len(self.clips) + self._others)
+        share = seconds / self.total if self.total else clips / everything
+        self.counts[name] = RuleCount(self.rules[name].action, clips, seconds / 3600, share)

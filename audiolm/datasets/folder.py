@@ -1,0 +1,199 @@
+"""A folder of recordings as a source of clips, with what lies beside the files or in their names.
+
+music/                       metadata.csv or metadata.jsonl, in any folder: what it says of
+  metadata.csv               files below it, by the column `file_name`
+  rock/bob_1.wav             folder names: labels (label_from) or splits (split_from)
+  rock/bob_2.wav             file names: a pattern such as "{speaker}_{take}"
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from audiolm.audio import find_audio_files
+from audiolm.datasets.clip import Clip, LeftOut, make_clip, split_name, without_repeats
+from audiolm.datasets.file_names import NamePattern
+from audiolm.datasets.tables import BadRow, NoPathColumn, read_table
+from audiolm.files import one_line
+
+METADATA_NAMES = ("metadata.csv", "metadata.jsonl")
+
+
+def folder_clips(
+    folder: str | Path,
+    *,
+    pattern: str | None = None,
+    label_from: str | None = None,
+    split_from: str | None = None,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+) -> Iterator[Clip | LeftOut]:
+    """Every audio file below `folder`; the id is the path below the folder.
+
+    metadata.csv or metadata.jsonl in the folder, or in folders below it, is read as Hugging Face's
+    audiofolder has it: `file_name` is a path relative to the metadata's own folder, other columns
+    go to the clip. Of several that name a file the nearest counts. Files that it does not name are
+    clips all the same, without columns: a recording is worth training on without its text. (Hugging
+    Face drops these.) A name without a file is left out, and so is a metadata file itself that has
+    no column `file_name`. Files that metadata names come first, then the others in sorted order.
+
+    pattern: what file names say, see `NamePattern`; a file that does not match is left out.
+    label_from: "folder" labels a clip with the name of the folder that holds its file.
+    split_from: "folder" takes the split from the folder directly below `folder`, such as train/,
+        validation/ and test/, and leaves out what lies in no such folder; another word is the
+        column (or the pattern's field) that names the split. None: the column `split`.
+    valid, test: folders, in `folder` or apart from it, whose files are of that split; where they
+        lie apart, "valid:" or "test:" goes before their ids. With `valid`, a clip of `folder` that
+        nothing else gives a split is of "train".
+    What is asked for here goes before what metadata says.
+
+    Raises ValueError at once for arguments that are wrong or contradict each other; at the first
+    clip ValueError, FileNotFoundError or NotADirectoryError for folders that are not there, hold no
+    audio files, hold no folder of a split, or both kinds of metadata in one place; after the last
+    ValueError where `split_from` is a column that no clip has.
+    """
+    if label_from not in (None, "folder"):
+        raise ValueError(
+            f"label_from is {label_from!r}; pass 'folder' for the name of a file's folder, or null"
+        )
+    names = None if pattern is None else NamePattern(pattern)
+    fields = names.fields if names else ()
+    if label_from and "label" in fields:
+        raise ValueError(f"label_from and the pattern {pattern!r} both give the label; drop one")
+    if split_from and "split" in fields:
+        raise ValueError(f"split_from and the pattern {pattern!r} both give the split; drop one")
+    if split_from == "folder" and (valid is not None or test is not None):
+        raise ValueError("split_from=folder and a folder for valid or test both split; drop one")
+    return without_repeats(_Folders(folder, valid, test, names, label_from, split_from).clips())
+
+
+class _Described(NamedTuple):
+    """A file, and what metadata says of it. where: the metadata's line."""
+
+    path: Path
+    values: dict[str, str]
+    where: str
+
+
+class _Folders:
+    def __init__(
+        self,
+        folder: str | Path,
+        valid: str | Path | None,
+        test: str | Path | None,
+        names: NamePattern | None,
+        label_from: str | None,
+        split_from: str | None,
+    ) -> None:
+        self.folder = Path(folder).resolve()
+        given = {"valid": valid, "test": test}
+        self.named = {name: Path(path).resolve() for name, path in given.items() if path}
+        self.names = names
+        self.label_from = label_from
+        self.split_from = split_from
+        self.split_column_seen = False
+        self._check_apart()
+
+    def _check_apart(self) -> None:
+        for name, path in self.named.items():
+            others = {"the folder itself": self.folder, **self.named}
+            del others[name]
+            for other_name, other in others.items():
+                if other.is_relative_to(path):
+                    raise ValueError(
+                        f"the {name} folder {one_line(path)} holds {other_name}, "
+                        f"{one_line(other)}; pass folders that do not share files"
+                    )
+
+    def clips(self) -> Iterator[Clip | LeftOut]:
+        for path in self.named.values():
+            find_audio_files(path)  # a folder that was asked for must be there and hold some
+        yield from self._below(self.folder, "")
+        for name, path in self.named.items():
+            if not path.is_relative_to(self.folder):
+                yield from self._below(path, f"{name}:")
+        if self.split_from not in (None, "folder") and not self.split_column_seen:
+            raise ValueError(
+                f"split_from={self.split_from}: no clip has a column of this name; name one that "
+                "metadata or the pattern has, or 'folder'"
+            )
+
+    def _below(self, root: Path, prefix: str) -> Iterator[Clip | LeftOut]:
+        files = find_audio_files(root)
+        if self.split_from == "folder":
+            tops = {path.relative_to(root).parts[0] for path in files if path.parent != root}
+            if not any(map(split_name, tops)):
+                raise ValueError(
+                    f"split_from=folder: {one_line(root)} has no folder train, valid or test; "
+                    "make these, or pass split_from=null"
+                )
+        for found in _describe(root, files):
+            yield found if isinstance(found, LeftOut) else self._clip(root, prefix, found)
+
+    def _clip(self, root: Path, prefix: str, found: _Described) -> Clip | LeftOut:
+        path, values, where = found
+        below = path.relative_to(root)
+        if self.names is not None:
+            fields = self.names.match(below)
+            if fields is None:
+                return LeftOut(path, f"its name does not match the pattern {self.names.pattern!r}")
+            values |= fields
+        # In train/a.wav the folder says the split, and nothing of the label.
+        if self.label_from and not (self.split_from == "folder" and len(below.parts) == 2):
+            values["label"] = path.parent.name
+        if self.split_from == "folder":
+            if len(below.parts) == 1 or split_name(below.parts[0]) is None:
+                return LeftOut(path, "lies in no folder of a split (train, valid or test)")
+            values["split"] = below.parts[0]
+        elif self.split_from:
+            values.pop("split", None)
+            if said := values.get(self.split_from):
+                self.split_column_seen = True
+                values["split"] = said
+        for name, folder in self.named.items():
+            if path.is_relative_to(folder):
+                values["split"] = name
+        if "valid" in self.named:
+            values.setdefault("split", "train")
+        return make_clip(prefix + below.as_posix(), path, values, where=where)
+
+
+def _describe(root: Path, files: list[Path]) -> Iterator[_Described | LeftOut]:
+    """The files with what metadata says of them, and what is wrong with the metadata."""
+    others = dict.fromkeys(files)
+    for table in _metadata_files(root, files):
+        try:
+            for row in read_table(table, ("file_name",)):
+                if isinstance(row, BadRow):
+                    yield LeftOut(table, str(row))
+                    continue
+                path = Path(os.path.normpath(table.parent / row.path))
+                if not path.is_relative_to(root):
+                    yield LeftOut(path, f"{row.where}: is outside of the folder {one_line(root)}")
+                    continue
+                others.pop(path, None)
+                yield _Described(path, row.values, row.where)
+        except NoPathColumn as error:  # a file of this name that is something else
+            yield LeftOut(table, error.reason)
+    for path in others:
+        yield _Described(path, {}, "")
+
+
+def _metadata_files(root: Path, files: list[Path]) -> list[Path]:
+    """Metadata in the folders that hold the files and in those above, the deepest first."""
+    folders = {root}
+    for file in files:
+        folder = file.parent
+        while folder not in folders:
+            folders.add(folder)
+            folder = folder.parent
+    tables = []
+    for folder in sorted(folders, key=lambda folder: (-len(folder.parts), folder.as_posix())):
+        here = [folder / name for name in METADATA_NAMES if (folder / name).is_file()]
+        if len(here) > 1:
+            raise ValueError(f"{one_line(folder)} holds {' and '.join(METADATA_NAMES)}; keep one")
+        tables += here
+    return tables
