@@ -27,11 +27,11 @@ from audiolm.codec import EncodecCodec, load_codec
 from audiolm.evaluation import longest_loop, longest_silence
 from audiolm.files import replacing
 from audiolm.generation import Sampling, cut_at_end, prepare, stream
-from audiolm.generation.engines import Engine, why_not_native
-from audiolm.generation.likelihood import nats_per_code
+from audiolm.generation.engines.engine import Engine, why_not_native
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
-from audiolm.model.vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.likelihood import nats_per_code
 from audiolm.run_folder import (
     codec_folders,
     find_checkpoint,

@@ -24,10 +24,10 @@ from audiolm.codec import Codec, EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
 from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
 from audiolm.files import replacing
-from audiolm.generation.build import find_compiler
+from audiolm.generation.engines.build import find_compiler
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import check_format, load_checkpoint, read_checkpoint
-from audiolm.model.vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.run_folder import (
     alone_in,
     best_checkpoint,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audiolm.batches.splits import Split, split_clips
-from audiolm.model.vocabulary import Vocabulary, plain_text, stack_rows, vector_of
+from audiolm.model.condition_vocabulary import Vocabulary, plain_text, stack_rows, vector_of
 from audiolm.tokens import Mix, TokenStore
 
 

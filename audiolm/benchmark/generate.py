@@ -37,7 +37,7 @@ from audiolm.benchmark.sizes import (
 )
 from audiolm.benchmark.trainee import random_codes
 from audiolm.generation import Sampling, generate, prepare
-from audiolm.generation.engines import Engine, choose_engine
+from audiolm.generation.engines.engine import Engine, choose_engine
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import make_pattern
 from audiolm.training import best_precision

@@ -1,6 +1,6 @@
 """From a model to codes: sampling, and the loop that draws token by token."""
 
 from audiolm.generation.sampling import Sampling
-from audiolm.generation.streaming import cut_at_end, generate, prepare, stream
+from audiolm.generation.stream import cut_at_end, generate, prepare, stream
 
 __all__ = ["Sampling", "cut_at_end", "generate", "prepare", "stream"]

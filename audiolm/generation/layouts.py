@@ -106,3 +106,12 @@ class EndlessLayout:
         drawn = (since % self._stride == 0) & (since >= self.first_step)
         frames = torch.where(drawn, since // self._stride, -1)
         return frames.to(self._device) if drawn.any() else None
+
+
+RING_SHARE = 3 / 4
+"""Of a window's steps, those that a ring holds: as many as a step sees when re-reading, on average.
+A whole window was worse on recordings longer than it: few steps of training had so long a past."""
+
+
+def ring_steps(pattern: Pattern, context_frames: int) -> int:
+    return max(1, int(RING_SHARE * num_steps(pattern.positions(context_frames))))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.language_model import AudioLM
-from audiolm.model.vocabulary import Vocabulary
 
 TEMPERATURES = (0.001, 1000.0)
 """The lowest and the highest. Below, the noise no longer matters and float32 may overflow; above,

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.conditioning import Conditioner
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, make_pattern, num_steps
-from audiolm.model.vocabulary import Vocabulary
 
 CHECKPOINT_FORMAT = 1
 

@@ -16,9 +16,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.batches.windows import WindowBatch
 from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.conditioning import drop_conditions
 from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
-from audiolm.model.vocabulary import Vocabulary
 from audiolm.training.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import clip_gradients, make_optimizer, take_settings_from
 

@@ -16,7 +16,7 @@ from audiolm.audio import write_wav
 from audiolm.codec import Codec
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.generation.sampling import PLAIN
-from audiolm.model.vocabulary import stack_rows
+from audiolm.model.condition_vocabulary import stack_rows
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.training.ema import averaged_weights
 from audiolm.training.interrupt import GracefulInterrupt

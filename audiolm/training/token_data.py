@@ -18,8 +18,8 @@ from audiolm.batches.buckets import StepSampler, TrainingBatches, validation_bat
 from audiolm.batches.conditions import ClipConditions, whole_clips
 from audiolm.batches.splits import split_clips
 from audiolm.batches.windows import WindowReader
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.patterns import make_pattern, num_steps
-from audiolm.model.vocabulary import Vocabulary
 from audiolm.tokens.mix import Mix
 from audiolm.tokens.store import TokenStore
 from audiolm.training.interrupt import ignore_interrupts

@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_compiler(*arguments: object) -> None:
         raise ValueError("no compiler")
 
-    monkeypatch.setattr("audiolm.generation.engines.load_library", no_compiler)
+    monkeypatch.setattr("audiolm.generation.engines.engine.load_library", no_compiler)
 
 
 def test_the_plain_gpt_reads_the_same_with_and_without_memory() -> None:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from audiolm.generation.build import find_compiler
+from audiolm.generation.engines.build import find_compiler
 from audiolm.model import AudioLM, make_pattern
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.patterns import num_steps
-from audiolm.model.vocabulary import Vocabulary
 
 K, V, CONTEXT = 3, 19, 8
 

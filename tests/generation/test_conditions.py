@@ -8,17 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from audiolm.generation import Sampling, compiled, cut_at_end, generate
-from audiolm.generation.build import find_compiler
-from audiolm.generation.compiled import decode_step
-from audiolm.generation.engines import Engine
-from audiolm.generation.likelihood import nats_per_code
+from audiolm.generation import Sampling, cut_at_end, generate
+from audiolm.generation.engines import compiled
+from audiolm.generation.engines.build import find_compiler
+from audiolm.generation.engines.compiled import decode_step
+from audiolm.generation.engines.engine import Engine
+from audiolm.generation.engines.rounding import round_weights
 from audiolm.generation.sampling import guide
-from audiolm.generation.weights import round_weights
 from audiolm.model import AudioLM, make_pattern
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.conditioning import not_told
+from audiolm.model.likelihood import nats_per_code
 from audiolm.model.loss import lay_out
-from audiolm.model.vocabulary import Vocabulary
 
 K, V, CONTEXT = 3, 19, 8
 MakeModel = Callable[..., AudioLM]

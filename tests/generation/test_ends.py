@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from audiolm.generation import Sampling, cut_at_end, generate, stream
-from audiolm.generation.streaming import choose_window
+from audiolm.generation.stream import choose_window
 from audiolm.model import AudioLM, make_pattern
 from audiolm.model.loss import lay_out
 from audiolm.model.patterns import PATTERNS

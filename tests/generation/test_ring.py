@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from audiolm.generation import Sampling, generate, stream
-from audiolm.generation.engines import Engine
-from audiolm.generation.streaming import choose_window
+from audiolm.generation.engines.engine import Engine
+from audiolm.generation.stream import choose_window
 from audiolm.model import AudioLM, make_pattern
 
 K, V, CONTEXT = 3, 19, 8

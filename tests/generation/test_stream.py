@@ -6,9 +6,10 @@ from functools import partial
 import pytest
 import torch
 
-from audiolm.generation import Sampling, generate, stream, streaming
-from audiolm.generation.engines import Engine
-from audiolm.generation.readers import ROWS, EagerStep, Reader
+from audiolm.generation import Sampling, generate, loop, stream
+from audiolm.generation.decoder import Reader
+from audiolm.generation.engines.eager import ROWS, EagerStep
+from audiolm.generation.engines.engine import Engine
 from audiolm.model import PATTERNS, AudioLM, make_pattern
 
 K, V, CONTEXT = 3, 19, 8
@@ -49,13 +50,13 @@ def test_every_engine_gives_the_logits_of_no_cache(
 ) -> None:
     model = make_model(pattern, positions)
     seen: list[torch.Tensor] = []
-    sample_codes = streaming.sample_codes
+    sample_codes = loop.sample_codes
 
     def recording(logits: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
         seen.append(logits)
         return sample_codes(logits, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(streaming, "sample_codes", recording)
+    monkeypatch.setattr(loop, "sample_codes", recording)
     draw = partial(
         generate,
         model,

@@ -54,7 +54,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_compiler(*arguments: object) -> None:
         raise ValueError("no compiler")
 
-    monkeypatch.setattr("audiolm.generation.engines.load_library", no_compiler)
+    monkeypatch.setattr("audiolm.generation.engines.engine.load_library", no_compiler)
 
 
 def test_the_model_is_measured(run_script: RunScript, workplace: Path) -> None:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.files import replacing
-from audiolm.generation.likelihood import nats_per_code
 from audiolm.generation.sampling import Sampling
-from audiolm.generation.streaming import cut_at_end, generate
+from audiolm.generation.stream import cut_at_end, generate
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
+from audiolm.model.likelihood import nats_per_code
 
 _BATCH = 50  # samples drawn at once
 

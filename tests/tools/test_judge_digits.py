@@ -12,7 +12,7 @@ import torch
 from audiolm.audio import write_wav
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import build_model
-from audiolm.model.vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import Vocabulary
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
 

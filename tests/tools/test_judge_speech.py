@@ -16,7 +16,7 @@ from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.rules import Rule, Rules
 from audiolm.datasets.clip import Clip
 from audiolm.model.checkpoint import load_checkpoint
-from audiolm.model.vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.tokens import prepare_store
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do

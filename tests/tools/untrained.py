@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
-from audiolm.model.vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import Vocabulary
 
 
 def save_untrained(

@@ -15,7 +15,7 @@ import torch
 from audiolm.batches.conditions import ClipConditions, read_vocabulary, told_of, whole_clips
 from audiolm.batches.splits import SPAN, Split
 from audiolm.codec import EncodecCodec
-from audiolm.model.vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.tokens import Mix, TokenStore
 from audiolm.training import TokenData
 

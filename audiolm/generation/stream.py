@@ -25,33 +25,22 @@ V codes in a codebook, V' predicted ids (see `language_model`), L length of a te
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from audiolm.generation.engines import Engine
-from audiolm.generation.layouts import EndlessLayout, Layout, WindowLayout
-from audiolm.generation.readers import Reader
-from audiolm.generation.sampling import PLAIN, Sampling, draw_noise, guide, sample_codes
+from audiolm.generation.engines.engine import Engine
+from audiolm.generation.layouts import ring_steps
+from audiolm.generation.loop import Drawing
+from audiolm.generation.sampling import PLAIN, Sampling
 from audiolm.model.conditioning import Conditions, joined, not_told
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
 WINDOWS = ("auto", "ring", "reread")
-
-RING_SHARE = 3 / 4
-"""Of a window's steps, those that a ring holds: as many as a step sees when re-reading, on average.
-A whole window was worse on recordings longer than it: few steps of training had so long a past."""
-
-
-_NEVER = 2**62
-"""The frame at which a sample ends that has not ended."""
 
 
 def generate(
@@ -105,9 +94,9 @@ def stream(
         sampling: how codes are drawn from what the model expects.
         conditions: what is told of each sample, B rows, as in `model.conditioning`; None tells
             nothing.
-        engine: see `engines`; "auto" takes the fastest there is. One from `prepare` has its weights
-            already.
-        weights: "float32", "bfloat16" or "int8"; see `weights.round_weights`.
+        engine: see `engines.engine`; "auto" takes the fastest there is. One from `prepare` has its
+            weights already.
+        weights: "float32", "bfloat16" or "int8"; see `rounding.round_weights`.
         window: how to go past the end of a window, "ring" or "reread", as above; "auto" draws what
             fits into a window as one, and longer ones with a ring where it can be had.
 
@@ -127,7 +116,7 @@ def stream(
         engine = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
     guided = told is not None and sampling.guidance != 1
     given = None if told is None else _read_conditions(engine.model, told, guided)
-    drawing = _Drawing(
+    drawing = Drawing(
         model,
         pattern,
         [torch.Generator().manual_seed(seed) for seed in seeds],
@@ -166,7 +155,7 @@ def prepare(
     ready = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
     ring = choose_window(window, model, pattern, num_frames, context_frames) == "ring"
     if ring:
-        max_steps = _ring_steps(pattern, context_frames)
+        max_steps = ring_steps(pattern, context_frames)
     else:
         frames = context_frames if num_frames is None else min(num_frames, context_frames)
         if pattern.fixed_length:
@@ -204,10 +193,6 @@ def choose_window(
         fits = num_frames is not None and num_frames <= context_frames
         return "ring" if repeats and turns and not fits else "reread"
     return window
-
-
-def _ring_steps(pattern: Pattern, context_frames: int) -> int:
-    return max(1, int(RING_SHARE * num_steps(pattern.positions(context_frames))))
 
 
 def _steps_to_draw(pattern: Pattern, num_frames: int | None) -> int | None:
@@ -270,162 +255,6 @@ def _read_conditions(model: AudioLM, told: Mapping[str, Tensor], guided: bool) -
                     read[key] = model.condition(row)
                 parts.append(read[key])
         return joined(parts)
-
-
-@dataclass
-class _Drawing:
-    """What stays the same while a recording is drawn."""
-
-    model: AudioLM
-    pattern: Pattern
-    generators: list[torch.Generator]
-    sampling: Sampling
-    guided: bool  # then the reader reads 2 B rows, the second B of them told nothing
-    make_reader: Callable[[int, bool], Reader]
-    history: Tensor  # (B, repetition window) the codes of codebook 0 drawn last, in a ring; or -1
-    remembered: int = field(default=0, init=False)
-
-    def remember(self, codes: Tensor) -> None:
-        """Codes (B, n) of codebook 0 were drawn."""
-        window = self.history.shape[1]
-        for row in codes[:, max(0, codes.shape[1] - window) :].unbind(dim=1) if window else ():
-            self.history[:, self.remembered % window] = row
-            self.remembered += 1
-
-    def draw(self, reader: Reader, unread: Tensor, frame: int, start_of_all: bool) -> Tensor:
-        """(B, K) ids after reading `unread` (B, K, n); `frame` of the recording, for messages."""
-        logits = reader.read(unread.repeat(2, 1, 1) if self.guided else unread)
-        if not math.isfinite(float(logits.sum())):
-            raise FloatingPointError(
-                f"the model's logits are not finite at frame {frame}; its weights are damaged: "
-                f"take an earlier checkpoint"
-            )
-        if self.guided:
-            conditional, unconditional = logits.chunk(2)
-            logits = guide(conditional, unconditional, self.sampling.guidance)
-        if self.model.end_token:
-            logits = self.model.without_impossible_ends(logits)
-            if start_of_all or not self.sampling.end:
-                logits[:, 0, self.model.codebook_size] = -math.inf
-        looks_back = self.history.shape[1] > 0
-        _, codebooks, outputs = logits.shape
-        noise = draw_noise(self.generators, codebooks, outputs, again=looks_back)
-        return sample_codes(logits, noise, self.sampling, self.history if looks_back else None)
-
-    def without_end(
-        self, known: Tensor, num_frames: int | None, context_frames: int
-    ) -> Iterator[Tensor]:
-        """`known` (B, K, P), then frame after frame, each seeing the last steps of a ring."""
-        prompt_frames = known.shape[2]
-        if prompt_frames:
-            yield known
-        assert isinstance(self.pattern, StridedPattern)
-        if num_frames != prompt_frames:
-            layout = EndlessLayout(self.pattern, prompt_frames, known.device)
-            reader = self.make_reader(_ring_steps(self.pattern, context_frames), True)
-            wanted = None if num_frames is None else num_frames - prompt_frames
-            given = _laid_out(known, self.pattern.positions(max(prompt_frames, 1)), self.model)
-            ended = known.new_full((len(known),), _NEVER)
-            frames = self.frames(layout, reader, given, ended, prompt_frames, 0)
-            yield from islice(frames, wanted)
-
-    def window_by_window(
-        self, known: Tensor, num_frames: int | None, context_frames: int
-    ) -> Iterator[Tensor]:
-        """`known` (B, K, P), then window after window until there are `num_frames`."""
-        if known.shape[2]:
-            yield known
-        start = 0  # the frame of the recording at which the window starts
-        ended = known.new_full((len(known),), _NEVER)
-        while num_frames is None or start + known.shape[2] < num_frames:
-            if known.shape[2] == context_frames:
-                kept = context_frames // 2
-                start += context_frames - kept
-                ended = torch.where(ended < _NEVER, ended - (context_frames - kept), ended)
-                known = known[:, :, context_frames - kept :]
-            end = context_frames if num_frames is None else num_frames - start
-            wanted = min(context_frames, end)
-            prompt_frames = known.shape[2]
-            # A pattern of fixed length is laid out as in training, for more than may be wanted.
-            fixed = self.pattern.fixed_length
-            drawn, room = (context_frames, self.model.end_token) if fixed else (wanted, 0)
-            layout = WindowLayout(self.pattern, prompt_frames, drawn, room, known.device)
-            reader = self.make_reader(layout.span, False)
-            given = _laid_out(known, self.pattern.positions(drawn + room), self.model)
-            chunks = [known]
-            frames = self.frames(layout, reader, given, ended, prompt_frames, start)
-            for chunk in islice(frames, wanted - prompt_frames):
-                chunks.append(chunk)
-                yield chunk
-            known = torch.cat(chunks, dim=2)
-            if bool((ended < _NEVER).all()):
-                return
-
-    def frames(
-        self,
-        layout: Layout,
-        reader: Reader,
-        given: Tensor,
-        ended: Tensor,
-        done: int,
-        start: int,
-    ) -> Iterator[Tensor]:
-        """Yield frames (B, K, 1) from frame `done` of the layout on, until all samples ended.
-
-        Args:
-            layout: the steps and what to draw in them.
-            reader: one that has read nothing.
-            given: (B, K, 1 + steps), the special id and the first steps: the codes known before,
-                and the special id in the other cells.
-            ended: (B,) the frame of the layout at which each sample ended, or `_NEVER`; kept up
-                to date.
-            start: the frame of the recording at which the layout starts.
-        """
-        batch, codebooks, num_given = given.shape
-        end = self.model.codebook_size
-        empty = given[:, :, 0]
-        codebook = torch.arange(codebooks, device=given.device)
-        unread = given[:, :, : 1 + layout.first_step]
-        recent = given.new_empty(batch, codebooks, layout.span)  # the steps drawn last, in a ring
-        for step in layout.steps():
-            finished: list[Tensor] = []
-            # Not around the whole: a generator that is left unfinished would end inside of it.
-            with torch.inference_mode():
-                row = given[:, :, 1 + step] if 1 + step < num_given else empty
-                frame = layout.to_draw(step)
-                if frame is not None:
-                    first = int(frame[0])
-                    drawn = self.draw(reader, unread, start + done, start + first == 0)
-                    unread = unread[:, :, :0]
-                    # Behind its end a sample is empty, as it was in training.
-                    row = torch.where((frame >= 0) & (frame < ended[:, None]), drawn, row)
-                    if first >= 0:
-                        self.remember(row[:, :1])
-                        if self.model.end_token:
-                            ended[row[:, 0] == end] = first
-                unread = torch.cat([unread, row[:, :, None]], dim=2)
-                recent[:, :, step % layout.span] = row
-                while (where := layout.steps_of(done)) is not None and step >= where[-1]:
-                    where = where.to(given.device) % layout.span
-                    codes = recent[:, codebook, where][:, :, None]
-                    if self.model.end_token:
-                        if bool((ended <= done).all()):
-                            break
-                        codes = codes.masked_fill((ended <= done)[:, None, None], end)
-                    finished.append(codes)
-                    done += 1
-            yield from finished
-            if self.model.end_token and bool((ended <= done).all()):
-                return
-
-
-def _laid_out(known: Tensor, positions: Tensor, model: AudioLM) -> Tensor:
-    """The special id, then the steps of `positions` (K, T) with codes of the first P frames."""
-    batch, codebooks, frames = known.shape
-    given = known.new_full((batch, codebooks, 1 + num_steps(positions)), model.special)
-    index = positions[:, :frames].to(known.device).expand_as(known)
-    given[:, :, 1:].scatter_(2, index, known)
-    return given
 
 
 def _prompt_rows(

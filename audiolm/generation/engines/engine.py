@@ -7,11 +7,13 @@ compiled   torch.compile'd, with CUDA graphs on a GPU: long clips, after a minut
 
 from __future__ import annotations
 
-from audiolm.generation.build import load_library
-from audiolm.generation.compiled import CompiledStep
-from audiolm.generation.native import NativeStep, PackedWeights, check_native
-from audiolm.generation.readers import EagerStep, Reader, Step
-from audiolm.generation.weights import round_weights
+from audiolm.generation.decoder import Reader
+from audiolm.generation.engines.build import load_library
+from audiolm.generation.engines.compiled import CompiledStep
+from audiolm.generation.engines.eager import EagerStep
+from audiolm.generation.engines.native import NativeStep, PackedWeights, check_native
+from audiolm.generation.engines.rounding import round_weights
+from audiolm.generation.engines.step import Step
 from audiolm.model.conditioning import Conditions
 from audiolm.model.language_model import AudioLM
 
@@ -57,7 +59,7 @@ class Engine:
     Args:
         name: one of `ENGINES`.
         model: in eval mode, on its device, in float32 for rounded weights and the native engine.
-        weights: see `weights.round_weights`.
+        weights: see `rounding.round_weights`.
         num_steps: to be drawn; None for no end.
 
     Attributes:

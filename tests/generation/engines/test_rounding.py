@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from audiolm.generation.weights import quantise_rows, round_weights
+from audiolm.generation.engines.rounding import quantise_rows, round_weights
 from audiolm.model import AudioLM
 
 

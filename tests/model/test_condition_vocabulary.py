@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from audiolm.model import AudioLM
+from audiolm.model.condition_vocabulary import Vocabulary, stack_rows
 from audiolm.model.conditioning import FIRST_CHARACTER, START, drop_conditions, not_told
-from audiolm.model.vocabulary import Vocabulary, stack_rows
 
 ALL = Vocabulary({"label": ["7", "one"], "speaker": ["ada"]}, "text", "abc ", 9, "emb", 2)
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from audiolm.generation import build, compiled, generate
-from audiolm.generation.compiled import CompiledStep, decode_step
-from audiolm.generation.engines import choose_engine
-from audiolm.generation.native import NativeStep, PackedWeights
-from audiolm.generation.streaming import prepare
-from audiolm.generation.weights import WEIGHTS, round_weights
+from audiolm.generation import generate
+from audiolm.generation.engines import build, compiled
+from audiolm.generation.engines.compiled import CompiledStep, decode_step
+from audiolm.generation.engines.engine import choose_engine
+from audiolm.generation.engines.native import NativeStep, PackedWeights
+from audiolm.generation.engines.rounding import WEIGHTS, round_weights
+from audiolm.generation.stream import prepare
 from audiolm.model import AudioLM, make_pattern
 from audiolm.training import make_optimizer
 
@@ -250,8 +251,8 @@ def test_the_compiler_may_have_options(
 
 @needs_compiler
 def test_processes_that_build_at_once_all_get_a_whole_library(nothing_built: Path) -> None:
-    code = "from audiolm.generation.build import load_library; load_library().decode_step"
-    root = Path(build.__file__).parents[2]
+    code = "from audiolm.generation.engines.build import load_library; load_library().decode_step"
+    root = Path(build.__file__).parents[3]
     command = [sys.executable, "-c", code]
     processes = [subprocess.Popen(command, cwd=root) for _ in range(2)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]

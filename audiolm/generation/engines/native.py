@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from audiolm.generation.build import load_library
-from audiolm.generation.weights import WEIGHTS, quantise_rows
+from audiolm.generation.engines.build import load_library
+from audiolm.generation.engines.rounding import WEIGHTS, quantise_rows
 from audiolm.model.cache import KeyValueCache
 from audiolm.model.conditioning import Conditions
 from audiolm.model.language_model import AudioLM
@@ -172,7 +172,7 @@ class PackedWeights:
 
     Args:
         model: on the CPU, in float32, its matrices rounded to `weights`.
-        weights: what the matrices are packed as; see `weights.round_weights`.
+        weights: what the matrices are packed as; see `rounding.round_weights`.
 
     Raises:
         ValueError: where the library cannot be built, or for a model in another type or place.

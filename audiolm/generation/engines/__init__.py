@@ -1,0 +1,1 @@
+"""The ways to compute one step of decoding: eager, native (C++) and compiled; see `engine`."""
