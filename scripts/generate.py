@@ -24,7 +24,6 @@ from tqdm import tqdm
 
 from audiolm.audio import GrowingWav, read_audio, write_wav
 from audiolm.codec import EncodecCodec, load_codec
-from audiolm.evaluation import longest_loop, longest_silence
 from audiolm.files import replacing
 from audiolm.generation import Sampling, cut_at_end, prepare, stream
 from audiolm.generation.engines.engine import Engine, why_not_native
@@ -38,6 +37,7 @@ from audiolm.run_folder import (
     out_folder,
 )
 from audiolm.spectrogram import draw_spectrogram
+from audiolm.synthesis.detectors import longest_loop, longest_silence
 from command_line import make_sampling, start
 from live_output import RawSound, play_hint, standard_output
 

@@ -20,6 +20,7 @@ from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
 from audiolm.demo import make_melodies
+from audiolm.demo.melodies import is_demo
 from audiolm.parallel import Part, check_part
 from audiolm.tokens import (
     Mix,
@@ -64,11 +65,6 @@ def make_codec(cfg: DictConfig) -> EncodecCodec:
     """The codec of the config, on the GPU where there is one."""
     codec: EncodecCodec = instantiate(cfg.codec, _convert_="all")
     return codec.to("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def is_demo(cfg: DictConfig) -> bool:
-    """Whether the recordings are the melodies that are made by code."""
-    return "num_melodies" in cfg.data
 
 
 def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareSummary:
@@ -136,7 +132,7 @@ def check(
 
     known: hashes of the clips' ids that the store holds already.
     """
-    if is_demo(cfg):
+    if is_demo(cfg.data):
         make_melodies(cfg.data.path, cfg.data.num_melodies)
     rules: Any = OmegaConf.to_container(cfg.rules, resolve=True)
     report = check_clips(

@@ -7,7 +7,6 @@ import json
 import shlex
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,15 +17,13 @@ from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from audiolm.audio import find_audio_files
 from audiolm.batches.conditions import read_vocabulary
 from audiolm.codec import Codec, EncodecCodec
-from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
-from audiolm.evaluation.melodies import comparison, hear_pieces, hear_samples
-from audiolm.files import replacing
+from audiolm.demo.callback import score_demo
+from audiolm.demo.melodies import is_demo
 from audiolm.generation.engines.build import find_compiler
 from audiolm.generation.sampling import check_sampling
-from audiolm.model.checkpoint import check_format, load_checkpoint, read_checkpoint
+from audiolm.model.checkpoint import check_format, read_checkpoint
 from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.run_folder import (
     alone_in,
@@ -54,14 +51,12 @@ from audiolm.training import (
     measure_yardsticks,
 )
 from command_line import CONFIGS, make_sampling, start
-from prepare import codes, is_demo, make_codec, store_weights
+from prepare import codes, make_codec, store_weights
 
 # Which clips a step is trained on follows from these; a resumed run has the same.
 DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
 # Settings of the model that say how it computes, not what.
 HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
-DEMO_SAMPLES = 20
-CEILING_PIECES = 40
 
 
 def main(cfg: DictConfig) -> None:
@@ -120,8 +115,8 @@ def main(cfg: DictConfig) -> None:
         trainer.fit(module, data, ckpt_path=resume_from)
         clock.append(time.perf_counter())
     report(trainer, run_dir, yardsticks, interrupt.interrupted)
-    if is_demo(cfg) and cfg.callbacks.samples.num_samples and trainer.is_global_zero:
-        score_demo(cfg, codec, run_dir, clock)
+    if is_demo(cfg.data) and cfg.callbacks.samples.num_samples and trainer.is_global_zero:
+        score_demo(run_dir, codec, cfg.data.path, make_sampling(cfg), cfg.seed, clock)
     if trainer.is_global_zero:
         print(f"next      {command_to_generate(best_checkpoint(run_dir), cfg, data)}")
 
@@ -310,41 +305,6 @@ def exit_interrupted(trainer: Trainer, run_dir: Path) -> NoReturn:
         f"same command with ckpt_path=last hydra.run.dir={shlex.quote(str(run_dir))}"
     )
     sys.exit(130)
-
-
-def score_demo(cfg: DictConfig, codec: EncodecCodec, run_dir: Path, clock: list[float]) -> None:
-    """Hear how well samples of the best model keep to the grammar of the demo set.
-
-    Printed, and written to scores.json beside the held-out loss and the seconds of each stage.
-
-    clock: at the start, and after encoding and training.
-    """
-    trained = load_checkpoint(best_checkpoint(run_dir))
-    seeds = [cfg.seed + i for i in range(DEMO_SAMPLES)]
-    trained.model.to(codec.device)
-    samples = hear_samples(trained, codec, seeds, make_sampling(cfg), run_dir / "pieces")
-    ceiling = hear_pieces(find_audio_files(cfg.data.path)[:CEILING_PIECES], codec)
-    clock = [*clock, time.perf_counter()]
-    seconds = dict(
-        zip(
-            ("set and codes", "training", "samples and scores"),
-            (after - before for before, after in pairwise(clock)),
-            strict=True,
-        )
-    )
-    figures = {
-        "held_out": best_validation(run_dir),
-        "set_bits_per_second": BITS_A_PIECE / PIECE_DURATION,
-        "samples": samples.figures(),
-        "ceiling": ceiling.figures(),
-        "seconds": seconds,
-    }
-    with replacing(run_dir / "scores.json") as temporary:
-        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    print(comparison(samples, ceiling, DEMO_SAMPLES))
-    print(f"pieces    {run_dir / 'pieces'}")
-    print(f"scores    {run_dir / 'scores.json'}")
-    print(f"took      {', '.join(f'{name} {s:.0f} s' for name, s in seconds.items())}")
 
 
 def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.codec.local import save_local
 from audiolm.codec.settings import check_settings
 from audiolm.demo import make_melodies
+from audiolm.demo.melodies import is_demo
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.run_folder import alone_in, best_checkpoint, checkpoint_to_resume
 from audiolm.training import GracefulInterrupt, StepProgressBar, make_optimizer
@@ -28,7 +29,6 @@ from audiolm.training.codec.module import CODEC_FORMAT, CodecTraining
 from audiolm.training.codec.options import ADVERSARIAL, LOSSES, QUANTIZATION
 from audiolm.training.codec.reconstructions import ReconstructionCallback
 from command_line import start
-from prepare import is_demo
 from train import check_resumable, exit_interrupted, make_loggers, make_trainer
 
 WAVEFORMS = Path("data/waveforms")
@@ -162,7 +162,7 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
 def make_data(cfg: DictConfig, module: CodecTraining) -> WaveformData:
     """The recordings of the config, decoded once."""
     options: Any = OmegaConf.to_container(cfg, resolve=True)
-    if is_demo(cfg):
+    if is_demo(cfg.data):
         make_melodies(cfg.data.path, cfg.data.num_melodies)
     waveforms = Waveforms(
         Path(cfg.data.path),

@@ -21,8 +21,8 @@ from torch import Tensor
 from audiolm.batches.splits import cut_spans
 from audiolm.batches.windows import WINDOW
 from audiolm.codec import EncodecCodec
-from audiolm.evaluation.detectors import longest_loop, longest_silence
 from audiolm.spectrogram import log_mel_spectrogram
+from audiolm.synthesis.detectors import longest_loop, longest_silence
 from audiolm.tokens.store import TokenStore
 
 MELS = 64

@@ -3,19 +3,21 @@
 Only this package imports it, and the benchmark that measures what it costs.
 """
 
-from audiolm.training.checkpoint_io import AtomicCheckpointIO
-from audiolm.training.checkpoints import BestCheckpoint, LastCheckpoint
-from audiolm.training.ema import EMA
-from audiolm.training.interrupt import GracefulInterrupt
-from audiolm.training.language_model import LanguageModelTraining
-from audiolm.training.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import make_optimizer
-from audiolm.training.plan import describe_plan, measure_yardsticks
-from audiolm.training.precision import best_precision
-from audiolm.training.progress import StepProgressBar
-from audiolm.training.samples import SampleCallback
-from audiolm.training.token_data import TokenData, check_data_settings
-from audiolm.training.wandb_logger import make_wandb_logger
+from audiolm.training.callbacks.checkpoints import (
+    AtomicCheckpointIO,
+    BestCheckpoint,
+    LastCheckpoint,
+)
+from audiolm.training.callbacks.ema import EMA
+from audiolm.training.callbacks.interrupt import GracefulInterrupt
+from audiolm.training.callbacks.progress import StepProgressBar
+from audiolm.training.lm.data import TokenData, check_data_settings
+from audiolm.training.lm.module import LanguageModelTraining
+from audiolm.training.lm.samples import SampleCallback
+from audiolm.training.lm.summary import describe_plan, measure_yardsticks
+from audiolm.training.loggers.metrics_csv import MetricsCSV
+from audiolm.training.loggers.wandb import make_wandb_logger
+from audiolm.training.optimisation import best_precision, make_optimizer
 
 __all__ = [
     "EMA",

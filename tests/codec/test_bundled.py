@@ -12,7 +12,7 @@ from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.codec.load import BUNDLED
 from audiolm.codec.network.pieces import context
 from audiolm.demo.melodies import draw_melody, synthesise
-from audiolm.evaluation.melodies import listen
+from audiolm.demo.report import listen
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,8 @@ from audiolm.audio import AudioError, find_audio_files, stream_audio
 from audiolm.batches.buckets import StepSampler
 from audiolm.batches.splits import split_by_hash
 from audiolm.files import hash64, replacing
-from audiolm.training.interrupt import ignore_interrupts
-from audiolm.training.token_data import StepLoader
+from audiolm.training.callbacks.interrupt import ignore_interrupts
+from audiolm.training.lm.data import StepLoader
 
 SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
 QUIET = 10 ** (-30 / 20)  # of its recording's rms: a segment below is a pause

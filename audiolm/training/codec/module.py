@@ -37,7 +37,7 @@ from audiolm.training.codec.quantizer import (
     update_codebooks,
 )
 from audiolm.training.codec.spectral_head import SpectralHead
-from audiolm.training.metrics_csv import MetricsCSV
+from audiolm.training.loggers.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import make_optimizer, take_settings_from
 
 CODEC_FORMAT = 2

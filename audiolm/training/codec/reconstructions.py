@@ -16,7 +16,7 @@ from audiolm.codec.distances import si_snr
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.training.codec.data import WaveformData
 from audiolm.training.codec.module import CodecTraining
-from audiolm.training.wandb_logger import log_audio
+from audiolm.training.loggers.wandb import log_audio
 
 
 class ReconstructionCallback(pl.Callback):

@@ -12,8 +12,8 @@ import wandb
 from lightning.pytorch.utilities import rank_zero_only
 from PIL import Image
 
-from audiolm.training.metrics_csv import MetricsCSV
-from audiolm.training.wandb_logger import TolerantWandbLogger, log_audio, make_wandb_logger
+from audiolm.training.loggers.metrics_csv import MetricsCSV
+from audiolm.training.loggers.wandb import TolerantWandbLogger, log_audio, make_wandb_logger
 
 
 @pytest.fixture(autouse=True)

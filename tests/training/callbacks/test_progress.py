@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from audiolm.training.progress import StepProgressBar, _duration
+from audiolm.training.callbacks.progress import StepProgressBar, _duration
 
 
 class Batches:

@@ -18,10 +18,10 @@ from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
 from audiolm.demo.grammar import GRAMMAR
 from audiolm.demo.scores import Scores, score_clips
-from audiolm.evaluation.detectors import longest_loop, longest_run, longest_silence
 from audiolm.generation import Sampling, generate
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.spectrogram import draw_spectrogram
+from audiolm.synthesis.detectors import longest_loop, longest_run, longest_silence
 
 DURATION = 5.0  # seconds of a sample: 25 notes
 

@@ -22,7 +22,7 @@ from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.patterns import make_pattern, num_steps
 from audiolm.tokens.mix import Mix
 from audiolm.tokens.store import TokenStore
-from audiolm.training.interrupt import ignore_interrupts
+from audiolm.training.callbacks.interrupt import ignore_interrupts
 
 
 class StepLoader(DataLoader[Any]):

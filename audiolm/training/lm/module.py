@@ -5,7 +5,6 @@ Letters: B batch, K codebooks, T codec frames, S sequence steps.
 
 from __future__ import annotations
 
-import time
 from typing import Any, cast
 
 import lightning.pytorch as pl
@@ -19,41 +18,11 @@ from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
 from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.model.conditioning import drop_conditions
 from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
-from audiolm.training.metrics_csv import MetricsCSV
+from audiolm.training.lm.clock import StepClock
+from audiolm.training.loggers.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import clip_gradients, make_optimizer, take_settings_from
 
 Batch = WindowBatch
-
-
-class StepClock:
-    """Codes a second of training: steps that a validation or a sample fell into do not count."""
-
-    def __init__(self) -> None:
-        self._started: float | None = None  # of the step that runs
-        self._step_codes = 0
-        self._codes = self._seconds = 0.0
-
-    def start_step(self) -> None:
-        """A step starts, and the one before is over."""
-        now = time.perf_counter()
-        if self._started is not None:
-            self._codes += self._step_codes
-            self._seconds += now - self._started
-        self._started, self._step_codes = now, 0
-
-    def count(self, codes: int) -> None:
-        """The step trains on so many codes."""
-        self._step_codes += codes
-
-    def disturbed(self) -> None:
-        """Something else than training falls into this step."""
-        self._started = None
-
-    def codes_per_second(self) -> float | None:
-        """Since it was asked last; None where no step was undisturbed."""
-        rate = self._codes / self._seconds if self._seconds else None
-        self._codes = self._seconds = 0.0
-        return rate
 
 
 def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float) -> Tensor:
@@ -75,7 +44,7 @@ class LanguageModelTraining(pl.LightningModule):
     """Steps, losses and metrics of training `AudioLM` on batches of codes.
 
     All arguments are plain data and are kept in checkpoints, so that
-    `generation.checkpoint.load_checkpoint` can rebuild the model from the file alone.
+    `model.checkpoint.load_checkpoint` can rebuild the model from the file alone.
 
     Args:
         model: arguments of `AudioLM` but for what follows from codec, pattern and context.

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
-from audiolm.evaluation import longest_loop, longest_run, longest_silence
+from audiolm.synthesis.detectors import longest_loop, longest_run, longest_silence
 
 RATE = 8000
 FRAME_RATE = 50

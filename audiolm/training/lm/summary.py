@@ -26,8 +26,8 @@ from audiolm.tokens import (
     unigram_entropy,
 )
 from audiolm.tokens.baselines import Yardsticks
-from audiolm.training.language_model import LanguageModelTraining
-from audiolm.training.token_data import TokenData
+from audiolm.training.lm.data import TokenData
+from audiolm.training.lm.module import LanguageModelTraining
 
 
 def measure_yardsticks(data: TokenData) -> Yardsticks:

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from audiolm.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
-from audiolm.training.ema import EMA, averaged_weights
+from audiolm.model.checkpoint import read_checkpoint
+from audiolm.training.callbacks.checkpoints import AtomicCheckpointIO
+from audiolm.training.callbacks.ema import EMA, averaged_weights
 
-from .conftest import Batches
+from ..conftest import Batches
 
 STEPS = 8
 

@@ -18,11 +18,11 @@ from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.generation.sampling import PLAIN
 from audiolm.model.condition_vocabulary import stack_rows
 from audiolm.spectrogram import draw_spectrogram
-from audiolm.training.ema import averaged_weights
-from audiolm.training.interrupt import GracefulInterrupt
-from audiolm.training.language_model import LanguageModelTraining
-from audiolm.training.token_data import TokenData
-from audiolm.training.wandb_logger import log_audio
+from audiolm.training.callbacks.ema import averaged_weights
+from audiolm.training.callbacks.interrupt import GracefulInterrupt
+from audiolm.training.lm.data import TokenData
+from audiolm.training.lm.module import LanguageModelTraining
+from audiolm.training.loggers.wandb import log_audio
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from audiolm.training import precision
-from audiolm.training.precision import best_precision
+from audiolm.training import optimisation
+from audiolm.training.optimisation import best_precision
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from audiolm.training.precision import best_precision
     ],
 )
 def test_cpu(monkeypatch: pytest.MonkeyPatch, features: set[str], expected: str) -> None:
-    monkeypatch.setattr(precision, "_cpu_features", lambda: features)
+    monkeypatch.setattr(optimisation, "_cpu_features", lambda: features)
     assert best_precision("cpu") == expected
 
 
@@ -30,9 +30,9 @@ def test_cpu_features_are_flags_with_or_without_the_function_of_torch(
     if not cpuinfo.exists():
         pytest.skip("needs /proc/cpuinfo")
     wanted = {"avx512_bf16", "amx_bf16"}
-    by_torch = precision._cpu_features() & wanted
+    by_torch = optimisation._cpu_features() & wanted
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert precision._cpu_features() & wanted == by_torch
+    assert optimisation._cpu_features() & wanted == by_torch
 
 
 @pytest.mark.parametrize(("has_bf16", "expected"), [(True, "bf16-mixed"), (False, "32-true")])

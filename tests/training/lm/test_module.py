@@ -31,9 +31,10 @@ from audiolm.training import (
     make_optimizer,
     measure_yardsticks,
 )
-from audiolm.training.language_model import StepClock, with_noise
+from audiolm.training.lm.clock import StepClock
+from audiolm.training.lm.module import with_noise
 
-from .conftest import CONTEXT, MODEL, OPTIM, make_data, make_module, make_trainer
+from ..conftest import CONTEXT, MODEL, OPTIM, make_data, make_module, make_trainer
 
 RESUME = """
 import os, signal, sys
@@ -106,7 +107,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     }
     kills = [(1, "start"), (3, "optimizer"), (4, "validation"), (6, "optimizer"), (9, "start")]
     script = RESUME.format(
-        tests=str(Path(__file__).parents[1]),
+        tests=str(Path(__file__).parents[2]),
         codec=str(tmp_path / "codec"),
         store=str(store.path),
         folder=str(tmp_path),

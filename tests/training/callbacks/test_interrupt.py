@@ -12,10 +12,11 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
-from audiolm.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
-from audiolm.training.interrupt import GracefulInterrupt, ignore_interrupts
+from audiolm.model.checkpoint import read_checkpoint
+from audiolm.training.callbacks.checkpoints import AtomicCheckpointIO
+from audiolm.training.callbacks.interrupt import GracefulInterrupt, ignore_interrupts
 
-from .conftest import Batches
+from ..conftest import Batches
 
 STEPS = 8
 

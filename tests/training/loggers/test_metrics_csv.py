@@ -7,7 +7,7 @@ import pytest
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 
-from audiolm.training.metrics_csv import MetricsCSV
+from audiolm.training.loggers.metrics_csv import MetricsCSV
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

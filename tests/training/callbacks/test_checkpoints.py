@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from audiolm.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
+from audiolm.model.checkpoint import read_checkpoint
+from audiolm.training.callbacks.checkpoints import AtomicCheckpointIO
 
 
 def checkpoint(value: float) -> dict[str, Any]:

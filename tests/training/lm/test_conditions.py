@@ -19,8 +19,8 @@ from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.tokens import Mix, TokenStore
 from audiolm.training import TokenData
 
-from .conftest import CONTEXT, MODEL, encode_folder, make_module
-from .test_token_data import serve
+from ..conftest import CONTEXT, MODEL, encode_folder, make_module
+from .test_data import serve
 
 WORDS = ("ah", "bee", "sea")
 

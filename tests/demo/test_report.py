@@ -9,7 +9,7 @@ import torch
 
 from audiolm.codec import load_bundled
 from audiolm.demo import make_melodies
-from audiolm.evaluation.melodies import DURATION, comparison, hear_pieces, hear_samples, listen
+from audiolm.demo.report import DURATION, comparison, hear_pieces, hear_samples, listen
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import TrainedModel, build_model
 

@@ -1,0 +1,1 @@
+"""Training the language model: its LightningModule, its data, its summary and its samples."""

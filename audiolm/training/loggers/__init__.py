@@ -1,0 +1,1 @@
+"""Where the numbers of a run go: metrics.csv and Weights & Biases."""
