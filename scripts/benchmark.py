@@ -13,17 +13,17 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from audiolm.benchmark.codecs import random_codec
-from audiolm.benchmark.data import DataSettings, data_section
-from audiolm.benchmark.encode import EncodeSettings, encode_section
-from audiolm.benchmark.generate import GenerateSettings, generate_section
-from audiolm.benchmark.length import LengthSettings, length_section
-from audiolm.benchmark.machine import describe_machine
-from audiolm.benchmark.report import Section, table, write_report
-from audiolm.benchmark.sizes import ModelSize
-from audiolm.benchmark.train import TrainSettings, train_section
 from audiolm.codec import EncodecCodec
 from audiolm.codec.pretrained import PRETRAINED
+from benchmarks.codecs import random_codec
+from benchmarks.data import DataSettings, data_section
+from benchmarks.encode import EncodeSettings, encode_section
+from benchmarks.generate import GenerateSettings, generate_section
+from benchmarks.length import LengthSettings, length_section
+from benchmarks.machine import describe_machine
+from benchmarks.report import Section, table, write_report
+from benchmarks.sizes import ModelSize
+from benchmarks.train import TrainSettings, train_section
 from command_line import start
 from prepare import make_codec
 

@@ -1,6 +1,6 @@
 """Training in Lightning: modules, batches, callbacks, logging.
 
-Only this package imports it, and the benchmark that measures what it costs.
+Only this package imports it, and the benchmarks that measure what it costs.
 """
 
 from audiolm.training.callbacks.checkpoints import (

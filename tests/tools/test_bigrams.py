@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
 
 from bigrams import BEGIN, END, write_bigrams
 

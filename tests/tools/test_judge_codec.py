@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,12 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from audiolm.audio import write_wav
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
-
 import digit_classifier
 import judge_codec
+from audiolm.audio import write_wav
 from judge_codec import Ears, find_delay, intelligibility, perplexities, shifted
 
 RATE = 16000

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,18 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+import digit_classifier
+import draw_conditioned
+import judge_digits
 from audiolm.audio import write_wav
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import build_model
 from audiolm.model.condition_vocabulary import Vocabulary
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
-
-import digit_classifier
-import draw_conditioned
-import judge_digits
 from judge_digits import Heard, Judgement, Quartiles
-from untrained import save_untrained
+
+from .untrained import save_untrained
 
 SPEAKERS = ["ann", "ben", "eve"]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import judge_speech
 from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
 from audiolm.datasets.checks.check import check_clips
@@ -18,13 +19,10 @@ from audiolm.datasets.clip import Clip
 from audiolm.model.checkpoint import load_checkpoint
 from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.tokens import prepare_store
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tools find each other as scripts do
-
-import judge_speech
 from judge_speech import HELD_IN, HELD_OUT, Rates, Row, find_sentences
 from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate, word_errors
-from untrained import save_untrained
+
+from .untrained import save_untrained
 
 SPEECH = Path(__file__).resolve().parents[3] / "shared" / "audio" / "speech"
 needs_recogniser = pytest.mark.skipif(

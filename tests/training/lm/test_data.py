@@ -14,8 +14,8 @@ import torch
 from audiolm.codec import EncodecCodec
 from audiolm.tokens import Mix, TokenStore, count_codes, unigram_cross_entropy
 from audiolm.training import TokenData, describe_plan, measure_yardsticks
+from random_store import make_random_store
 
-from ...tools.random_store import make_random_store
 from ..conftest import CONTEXT, MODEL, make_data, make_module, make_trainer
 
 

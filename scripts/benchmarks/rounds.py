@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from audiolm.benchmark.disturbance import Sample, Stopwatch
+from benchmarks.disturbance import Sample, Stopwatch
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Encode a folder while it is killed again and again, and compare with an undisturbed run.
 
-    python tests/tools/kill_prepare.py FOLDER OUT [--kills 20] [--num-workers 1]
+    python scripts/tools/kill_prepare.py FOLDER OUT [--kills 20] [--num-workers 1]
 
 makes OUT/undisturbed and OUT/killed with the bundled codec. After every kill -9 the store must
 either not open or hold what the undisturbed one does, and at the end it must. Where it is finished

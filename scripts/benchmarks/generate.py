@@ -18,12 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from audiolm.benchmark.limits import READ, limits
-from audiolm.benchmark.musicgen import musicgen, musicgen_decode
-from audiolm.benchmark.plain_gpt import PlainGPT, plain_decode, plain_gpt
-from audiolm.benchmark.report import Section, as_times
-from audiolm.benchmark.rounds import Candidate, Figure, interleave, ratio
-from audiolm.benchmark.sizes import (
+from audiolm.generation import Sampling, generate, prepare
+from audiolm.generation.engines.engine import Engine, choose_engine
+from audiolm.model.language_model import AudioLM, count_parameters
+from audiolm.model.patterns import make_pattern
+from audiolm.training import best_precision
+from benchmarks.limits import READ, limits
+from benchmarks.musicgen import musicgen, musicgen_decode
+from benchmarks.plain_gpt import PlainGPT, plain_decode, plain_gpt
+from benchmarks.report import Section, as_times
+from benchmarks.rounds import Candidate, Figure, interleave, ratio
+from benchmarks.sizes import (
     MUSICGEN,
     OURS,
     PATTERN,
@@ -35,12 +40,7 @@ from audiolm.benchmark.sizes import (
     check_size,
     matrix_parameters,
 )
-from audiolm.benchmark.trainee import random_codes
-from audiolm.generation import Sampling, generate, prepare
-from audiolm.generation.engines.engine import Engine, choose_engine
-from audiolm.model.language_model import AudioLM, count_parameters
-from audiolm.model.patterns import make_pattern
-from audiolm.training import best_precision
+from benchmarks.trainee import random_codes
 
 UNIT = "frames/s"
 FRAME_RATE = 50.0

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from audiolm.benchmark.rounds import Figure, Spread
 from audiolm.files import replacing
+from benchmarks.rounds import Figure, Spread
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from audiolm.benchmark.disturbance import Stopwatch
-from audiolm.benchmark.rounds import Candidate
+from benchmarks.disturbance import Stopwatch
+from benchmarks.rounds import Candidate
 
 FP32, BF16, READ = "fp32 matrix product", "bf16 matrix product", "memory read"
 OWN_FP32, OWN_BF16 = "fp32 products of the model", "bf16 products of the model"

@@ -1,6 +1,6 @@
 """Does a model say the digit that it is told, in the voice that it is told, and then stop?
 
-    python tests/tools/judge_digits.py CHECKPOINT DIGITS_FOLDER --guidance 1 2 3 --temperature 0.8
+    python scripts/tools/judge_digits.py CHECKPOINT DIGITS_FOLDER --guidance 1 2 3 --temperature 0.8
 
 The model is told `label` ("0" to "9") and `speaker`, as DIGIT_SPEAKER_TAKE.wav of the Free Spoken
 Digit Dataset gives them. Two classifiers, trained on real recordings (see digit_classifier.py),
@@ -23,6 +23,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from audiolm.audio import resample, write_wav
+from audiolm.codec import EncodecCodec
+from audiolm.files import replacing
 from digit_classifier import (
     HELD_OUT_TAKES,
     TRAINING_TAKES,
@@ -41,12 +47,6 @@ from draw_conditioned import (
     samplings_of,
     write_judgement,
 )
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-
-from audiolm.audio import resample, write_wav
-from audiolm.codec import EncodecCodec
-from audiolm.files import replacing
 
 LABEL, SPEAKER = "label", "speaker"
 

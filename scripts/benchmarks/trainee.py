@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from audiolm.batches.windows import WindowBatch
-from audiolm.benchmark.disturbance import Stopwatch
-from audiolm.benchmark.limits import SECONDS
-from audiolm.benchmark.sizes import PATTERN, ModelSize
 from audiolm.training import LanguageModelTraining, make_optimizer
+from benchmarks.disturbance import Stopwatch
+from benchmarks.limits import SECONDS
+from benchmarks.sizes import PATTERN, ModelSize
 
 UNIT = "codes/s"
 

@@ -20,11 +20,6 @@ from typing import Any
 import lightning.pytorch as pl
 from tqdm import tqdm
 
-from audiolm.benchmark.disturbance import Sample, Stopwatch
-from audiolm.benchmark.random_store import random_clips
-from audiolm.benchmark.rounds import Candidate, Figure, figures
-from audiolm.benchmark.sizes import PATTERN, ModelSize
-from audiolm.benchmark.trainee import UNIT, Trainee, our_module, trainee_of
 from audiolm.tokens.store import TokenStore
 from audiolm.training import (
     LanguageModelTraining,
@@ -32,6 +27,11 @@ from audiolm.training import (
     StepProgressBar,
     TokenData,
 )
+from benchmarks.disturbance import Sample, Stopwatch
+from benchmarks.random_store import random_clips
+from benchmarks.rounds import Candidate, Figure, figures
+from benchmarks.sizes import PATTERN, ModelSize
+from benchmarks.trainee import UNIT, Trainee, our_module, trainee_of
 
 LOOP, BARE = "Lightning, logging and data", "the bare step"
 CLIPS = 200

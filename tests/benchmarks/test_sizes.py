@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from audiolm.benchmark.plain_gpt import plain_gpt
-from audiolm.benchmark.sizes import (
+from audiolm.model import AudioLM
+from benchmarks.plain_gpt import plain_gpt
+from benchmarks.sizes import (
     ModelSize,
     attention_gflop,
     check_peers,
@@ -19,8 +20,7 @@ from audiolm.benchmark.sizes import (
     matrix_parameters,
     products_gflop,
 )
-from audiolm.benchmark.trainee import our_trainee, random_codes
-from audiolm.model import AudioLM
+from benchmarks.trainee import our_trainee, random_codes
 
 SIZE = ModelSize(
     embed_dim=48, num_layers=2, num_heads=4, num_codebooks=3, codebook_size=32, frames=20

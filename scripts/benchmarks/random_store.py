@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from audiolm.benchmark.peers import Clips
 from audiolm.files import atomic_file, hash64
 from audiolm.tokens.shards import CLIPS, code_dtype
 from audiolm.tokens.store import INDEX, begin_store, commit_index
+from benchmarks.peers import Clips
 
 
 def random_clips(

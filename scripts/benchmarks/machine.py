@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from audiolm.benchmark.disturbance import busy_seconds
+from benchmarks.disturbance import busy_seconds
 
 SETTINGS = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "OMP_", "KMP_", "GOMP_", "MKL_", "ONEDNN_")
 """Beginnings of the variables that set the allocator, threads and matrix products."""

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from audiolm.benchmark.disturbance import LIMIT, Sample, Stopwatch, busy_seconds, own_seconds
-from audiolm.benchmark.rounds import Candidate, Spread, figures, interleave
+from benchmarks.disturbance import LIMIT, Sample, Stopwatch, busy_seconds, own_seconds
+from benchmarks.rounds import Candidate, Spread, figures, interleave
 
 LINUX = pytest.mark.skipif(busy_seconds() is None, reason="reads /proc/stat")
 

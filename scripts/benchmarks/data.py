@@ -21,15 +21,15 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from audiolm.benchmark.limits import BF16, FP32, READ, SECONDS, limits, times_that_take
-from audiolm.benchmark.peers import PEERS, Batches, Clips, memmap_dataset
-from audiolm.benchmark.random_store import random_clips
-from audiolm.benchmark.report import Section
-from audiolm.benchmark.rounds import Candidate, interleave
-from audiolm.benchmark.trainee import full_batch, trainee_of
 from audiolm.codec import EncodecCodec
 from audiolm.tokens.store import TokenStore
 from audiolm.training import LanguageModelTraining, TokenData, best_precision, make_optimizer
+from benchmarks.limits import BF16, FP32, READ, SECONDS, limits, times_that_take
+from benchmarks.peers import PEERS, Batches, Clips, memmap_dataset
+from benchmarks.random_store import random_clips
+from benchmarks.report import Section
+from benchmarks.rounds import Candidate, interleave
+from benchmarks.trainee import full_batch, trainee_of
 
 UNIT = "windows/s"
 STEP = "training step"

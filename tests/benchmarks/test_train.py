@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-import audiolm.benchmark.limits as limits
-import audiolm.benchmark.trainee as trainee_module
-from audiolm.benchmark.lightning_loop import BARE, LOOP, lightning_loop
-from audiolm.benchmark.rounds import Figure
-from audiolm.benchmark.sizes import MUSICGEN, OURS, PLAIN, ModelSize
-from audiolm.benchmark.train import TrainSettings, make_trainees, train_section
+import benchmarks.limits as limits
+import benchmarks.trainee as trainee_module
+from benchmarks.lightning_loop import BARE, LOOP, lightning_loop
+from benchmarks.rounds import Figure
+from benchmarks.sizes import MUSICGEN, OURS, PLAIN, ModelSize
+from benchmarks.train import TrainSettings, make_trainees, train_section
 
 SIZE = ModelSize(
     embed_dim=48, num_layers=2, num_heads=4, num_codebooks=3, codebook_size=32, frames=20
@@ -58,7 +58,7 @@ def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatc
     def missing(*arguments: object) -> None:
         raise ImportError("no transformers")
 
-    monkeypatch.setattr("audiolm.benchmark.train.musicgen", missing)
+    monkeypatch.setattr("benchmarks.train.musicgen", missing)
     facts: dict[str, str] = {}
     trainees = make_trainees(TrainSettings(2, optim=OPTIM), SIZE, facts)
     assert [t.name for t in trainees] == [OURS, PLAIN]
@@ -112,6 +112,6 @@ def test_ctrl_c_in_lightnings_loop_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) ->
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("audiolm.benchmark.trainee.Trainee.steps", interrupted)
+    monkeypatch.setattr("benchmarks.trainee.Trainee.steps", interrupted)
     with pytest.raises(KeyboardInterrupt):
         lightning_loop(SIZE, 2, {}, OPTIM, TRAINER, 1, 1, show_progress=False)

@@ -1,6 +1,6 @@
 """A token store of random codes, to see what training from a large one takes.
 
-    python tests/tools/random_store.py DIR --hours 10000
+    python scripts/tools/random_store.py DIR --hours 10000
     python scripts/train.py data=store data.path=DIR codec.num_codebooks=2
 
 As if of the bundled codec: two codebooks of 256 codes at 50 frames a second, 0.36 MB an hour. It

@@ -1,6 +1,6 @@
 """Are the sentences that a model is told to say understood, as the recordings are?
 
-    python tests/tools/judge_speech.py CHECKPOINT --guidance 1 2 --temperature 0.8
+    python scripts/tools/judge_speech.py CHECKPOINT --guidance 1 2 --temperature 0.8
 
 Takes sentences that the run was trained on, and others that it held out, from the store of its
 codes. What pocketsphinx understands (see speech_recogniser.py) of the real recordings, of these
@@ -26,6 +26,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from audiolm.audio import read_audio, write_wav
+from audiolm.batches.conditions import told_of
+from audiolm.batches.splits import split_clips
+from audiolm.files import hash64
+from audiolm.model.checkpoint import TrainedModel, read_checkpoint
+from audiolm.tokens import TokenStore, check_codec
 from bigrams import write_bigrams
 from draw_conditioned import (
     add_sampling_options,
@@ -35,14 +43,6 @@ from draw_conditioned import (
     write_judgement,
 )
 from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate
-from torch import Tensor
-
-from audiolm.audio import read_audio, write_wav
-from audiolm.batches.conditions import told_of
-from audiolm.batches.splits import split_clips
-from audiolm.files import hash64
-from audiolm.model.checkpoint import TrainedModel, read_checkpoint
-from audiolm.tokens import TokenStore, check_codec
 
 FEWEST_WORDS = 3
 """Of a sentence: a language model of English is no help with single words out of the blue."""

@@ -20,12 +20,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from tqdm import tqdm
 
-from audiolm.benchmark.disturbance import Sample, Stopwatch
-from audiolm.benchmark.limits import BF16, FP32, limits
-from audiolm.benchmark.musicgen import musicgen, musicgen_decode
-from audiolm.benchmark.report import Section, as_times
-from audiolm.benchmark.rounds import Candidate, Figure, figures, interleave, ratio
-from audiolm.benchmark.sizes import (
+from audiolm.generation import Sampling, prepare, stream
+from audiolm.model.language_model import AudioLM
+from audiolm.model.patterns import make_pattern
+from audiolm.training import best_precision
+from benchmarks.disturbance import Sample, Stopwatch
+from benchmarks.limits import BF16, FP32, limits
+from benchmarks.musicgen import musicgen, musicgen_decode
+from benchmarks.report import Section, as_times
+from benchmarks.rounds import Candidate, Figure, figures, interleave, ratio
+from benchmarks.sizes import (
     MUSICGEN,
     OURS,
     PATTERN,
@@ -36,11 +40,7 @@ from audiolm.benchmark.sizes import (
     check_size,
     products_gflop,
 )
-from audiolm.benchmark.trainee import UNIT, Trainee, our_trainee, random_codes
-from audiolm.generation import Sampling, prepare, stream
-from audiolm.model.language_model import AudioLM
-from audiolm.model.patterns import make_pattern
-from audiolm.training import best_precision
+from benchmarks.trainee import UNIT, Trainee, our_trainee, random_codes
 
 
 @dataclass(frozen=True)

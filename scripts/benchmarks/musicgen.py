@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from audiolm.benchmark.sizes import ModelSize
+from benchmarks.sizes import ModelSize
 
 
 def musicgen(size: ModelSize, attention: str) -> nn.Module:

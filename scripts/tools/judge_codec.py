@@ -1,6 +1,6 @@
 """Judge a codec on recordings it never saw, beside Opus and codec2 as yardsticks.
 
-    python tests/tools/judge_codec.py CODEC --audio HELD_OUT --digits DIGITS --num-codebooks 2,4,8
+    python scripts/tools/judge_codec.py CODEC --audio HELD_OUT --digits DIGITS --num-codebooks 2,4,8
 
 HELD_OUT has one subfolder a kind of sound (speech, music, demo, ...), each with recordings. Of
 DIGITS (Free Spoken Digit Dataset) the held-out takes are a kind of their own; the others train the
@@ -26,9 +26,16 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-import digit_classifier
 import numpy as np
 import torch
+from torch import Tensor, nn
+
+import audiolm.codec.distances
+import digit_classifier
+from audiolm.audio import find_audio_files, read_audio, resample, write_wav
+from audiolm.codec import Codec, load_local
+from audiolm.codec.distances import mel_distance, si_snr
+from audiolm.files import replacing
 from digit_classifier import (
     HELD_OUT_TAKES,
     DigitClassifier,
@@ -36,13 +43,6 @@ from digit_classifier import (
     load_digits,
     recognise,
 )
-from torch import Tensor, nn
-
-import audiolm.codec.distances
-from audiolm.audio import find_audio_files, read_audio, resample, write_wav
-from audiolm.codec import Codec, load_local
-from audiolm.codec.distances import mel_distance, si_snr
-from audiolm.files import replacing
 
 DIGITS = "digits"
 """The kind whose clips are held-out digits."""

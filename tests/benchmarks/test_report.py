@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from audiolm.benchmark.disturbance import Sample
-from audiolm.benchmark.machine import describe_machine
-from audiolm.benchmark.report import Section, table, write_report
-from audiolm.benchmark.rounds import Figure, Spread
+from benchmarks.disturbance import Sample
+from benchmarks.machine import describe_machine
+from benchmarks.report import Section, table, write_report
+from benchmarks.rounds import Figure, Spread
 
 SECTION = Section(
     "encode",

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from audiolm.benchmark.sizes import PATTERN, ModelSize
 from audiolm.model.patterns import deinterleave, make_pattern, num_steps, occupied_cells
+from benchmarks.sizes import PATTERN, ModelSize
 
 
 class PlainBlock(nn.Module):

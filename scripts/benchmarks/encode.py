@@ -26,10 +26,6 @@ from encodec.utils import convert_audio
 from torch import Tensor, nn
 
 from audiolm.audio import convert_channels, read_audio
-from audiolm.benchmark.limits import FP32, limits
-from audiolm.benchmark.material import Recordings, long_clips, short_clips
-from audiolm.benchmark.report import Section
-from audiolm.benchmark.rounds import Candidate, interleave
 from audiolm.codec import EncodecCodec, build_model
 from audiolm.codec.weights import load_weights
 from audiolm.datasets.checks.check import check_clips
@@ -37,6 +33,10 @@ from audiolm.datasets.checks.rules import Rule, Rules
 from audiolm.datasets.clip import Clip
 from audiolm.tokens.encoding.prepare import prepare_store
 from audiolm.tokens.store import TokenStore
+from benchmarks.limits import FP32, limits
+from benchmarks.material import Recordings, long_clips, short_clips
+from benchmarks.report import Section
+from benchmarks.rounds import Candidate, interleave
 
 UNIT = "hours/hour"
 EVERYTHING = Rules(

@@ -19,13 +19,17 @@ import torch._dynamo.config as dynamo
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from audiolm.benchmark.lightning_loop import BARE, LOOP, lightning_loop
-from audiolm.benchmark.limits import OWN_BF16, OWN_FP32, limits, products_of
-from audiolm.benchmark.musicgen import musicgen, musicgen_loss
-from audiolm.benchmark.plain_gpt import plain_gpt
-from audiolm.benchmark.report import Section, as_times
-from audiolm.benchmark.rounds import Candidate, Figure, interleave, ratio
-from audiolm.benchmark.sizes import (
+from audiolm.model.language_model import count_parameters, shift_right
+from audiolm.model.patterns import interleave as lay_out
+from audiolm.model.patterns import make_pattern
+from audiolm.training import best_precision, make_optimizer
+from benchmarks.lightning_loop import BARE, LOOP, lightning_loop
+from benchmarks.limits import OWN_BF16, OWN_FP32, limits, products_of
+from benchmarks.musicgen import musicgen, musicgen_loss
+from benchmarks.plain_gpt import plain_gpt
+from benchmarks.report import Section, as_times
+from benchmarks.rounds import Candidate, Figure, interleave, ratio
+from benchmarks.sizes import (
     MUSICGEN,
     OURS,
     PATTERN,
@@ -41,11 +45,7 @@ from audiolm.benchmark.sizes import (
     matrix_parameters,
     products_gflop,
 )
-from audiolm.benchmark.trainee import UNIT, Trainee, our_trainee, random_codes
-from audiolm.model.language_model import count_parameters, shift_right
-from audiolm.model.patterns import interleave as lay_out
-from audiolm.model.patterns import make_pattern
-from audiolm.training import best_precision, make_optimizer
+from benchmarks.trainee import UNIT, Trainee, our_trainee, random_codes
 
 COMPILED = ", compiled"
 """Of the name of a candidate whose model is compiled."""
