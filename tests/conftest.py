@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +19,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # wait for each other.
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `import hostile` and `import signals`
 
 TINY = {
     "sample_rate": 800,

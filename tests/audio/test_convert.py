@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
-from signals import noise, tone
 
 from audiolm.audio import convert_channels, resample
+
+from ..signals import noise, tone
 
 RATES = [(48000, 24000), (44100, 24000), (16000, 24000), (8000, 48000), (22050, 16000)]
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from signals import LOSSLESS, RATE, cut, noise, reason, store
 
 from audiolm.audio import AUDIO_SUFFIXES, AudioError, read_audio, read_info, stream_audio
+
+from ..signals import LOSSLESS, RATE, cut, noise, reason, store
 
 
 def wav_with_sizes(path: Path, riff: int, data: int) -> Path:

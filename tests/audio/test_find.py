@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from signals import noise
 
 from audiolm.audio import find_audio_files, read_audio, write_wav
+
+from ..signals import noise
 
 
 def names(folder: Path) -> list[str]:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from signals import LOSSLESS, RATE, noise, store, tone
 
 from audiolm.audio import read_audio, read_info
 from audiolm.audio.formats.sndfile import SNDFILE_SUFFIXES
+
+from ..signals import LOSSLESS, RATE, noise, store, tone
 
 LOSSY = [  # with the least signal-to-noise ratio, in dB
     ("a.wav", "WAV", "ULAW", 25),

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hostile import Case, build
 
 from audiolm.audio import AudioError, find_audio_files, read_audio, read_info, stream_audio
 from audiolm.audio.formats.ffmpeg import has_ffmpeg
 from audiolm.audio.formats.pyav import has_pyav
+
+from ..hostile import Case, build
 
 TIMEOUT = 120  # s; all files together take a few
 

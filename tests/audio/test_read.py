@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from signals import RATE, noise, store
 
 from audiolm.audio import (
     AudioError,
@@ -16,6 +15,8 @@ from audiolm.audio import (
     resample,
     stream_audio,
 )
+
+from ..signals import RATE, noise, store
 
 AUDIO = Path(__file__).resolve().parents[2].parent / "shared" / "audio"
 

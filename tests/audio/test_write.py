@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import soundfile
 import torch
-from signals import noise, tone
 from torch import Tensor
 
 import audiolm.audio.write as module
 from audiolm.audio import AudioInfo, GrowingWav, pcm_16, read_audio, read_info, write_wav
+
+from ..signals import noise, tone
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hostile import encode, noise, tone
 
 from audiolm.audio import (
     AUDIO_SUFFIXES,
@@ -23,6 +22,8 @@ from audiolm.audio import (
 from audiolm.audio.formats.containers import CONTAINER_SUFFIXES, find_container
 from audiolm.audio.formats.ffmpeg import has_ffmpeg
 from audiolm.audio.formats.pyav import has_pyav
+
+from ...hostile import encode, noise, tone
 
 AUDIO = Path(__file__).resolve().parents[3].parent / "shared" / "audio"
 

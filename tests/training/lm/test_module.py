@@ -46,7 +46,7 @@ from pathlib import Path
 from audiolm.codec import load_local
 from audiolm.tokens import TokenStore
 from audiolm.training import EMA, LastCheckpoint, SampleCallback
-from training.conftest import make_data, make_module, make_trainer
+from conftest import make_data, make_module, make_trainer
 
 class KillAt(pl.Callback):
     def __init__(self, batch, hook):
@@ -107,7 +107,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     }
     kills = [(1, "start"), (3, "optimizer"), (4, "validation"), (6, "optimizer"), (9, "start")]
     script = RESUME.format(
-        tests=str(Path(__file__).parents[2]),
+        tests=str(Path(__file__).parents[1]),
         codec=str(tmp_path / "codec"),
         store=str(store.path),
         folder=str(tmp_path),
