@@ -13,6 +13,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from audiolm.cli.app import start
+from audiolm.cli.build import make_codec
 from audiolm.codec import EncodecCodec
 from audiolm.codec.pretrained import PRETRAINED
 from benchmarks.codecs import random_codec
@@ -24,8 +26,6 @@ from benchmarks.machine import describe_machine
 from benchmarks.report import Section, table, write_report
 from benchmarks.sizes import ModelSize
 from benchmarks.train import TrainSettings, train_section
-from command_line import start
-from prepare import make_codec
 
 Job = Callable[[], Section]
 FULL_SIZE, FULL_SIZE_CODEBOOKS = "encodec_24khz", 8

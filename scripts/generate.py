@@ -23,6 +23,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from audiolm.audio import GrowingWav, read_audio, write_wav
+from audiolm.audio.write import RawSound
+from audiolm.cli.app import start
+from audiolm.cli.build import make_sampling
+from audiolm.cli.stdout import play_hint, standard_output
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.files import replacing
 from audiolm.generation import Sampling, cut_at_end, prepare, stream
@@ -38,8 +42,6 @@ from audiolm.run_folder import (
 )
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.synthesis.detectors import longest_loop, longest_silence
-from command_line import make_sampling, start
-from live_output import RawSound, play_hint, standard_output
 
 
 def main(cfg: DictConfig) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import warnings
 from pathlib import Path
@@ -12,6 +11,8 @@ from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig, OmegaConf
 
+from audiolm.cli.app import start
+from audiolm.cli.training import exit_interrupted, make_loggers, make_trainer
 from audiolm.codec.local import save_local
 from audiolm.codec.settings import check_settings
 from audiolm.demo import make_melodies
@@ -26,10 +27,15 @@ from audiolm.training.codec.data import (
     segment_length,
 )
 from audiolm.training.codec.module import CODEC_FORMAT, CodecTraining
-from audiolm.training.codec.options import ADVERSARIAL, LOSSES, QUANTIZATION
+from audiolm.training.codec.options import (
+    ADVERSARIAL,
+    LOSSES,
+    QUANTIZATION,
+    check_trainer,
+    segment_options,
+)
 from audiolm.training.codec.reconstructions import ReconstructionCallback
-from command_line import start
-from train import check_resumable, exit_interrupted, make_loggers, make_trainer
+from audiolm.training.resume import check_resumable
 
 WAVEFORMS = Path("data/waveforms")
 
@@ -40,7 +46,7 @@ def main(cfg: DictConfig) -> None:
         run_dir = run_dir.relative_to(Path.cwd())
     # What can be wrong is found before hours of recordings are decoded for it.
     resume_from = checkpoint_to_resume(cfg.ckpt_path, run_dir, cfg.name)
-    check_trainer(cfg)
+    check_trainer(cfg.trainer, cfg.data.batch_size, cfg.clip)
     # The discriminator's rate follows the steps of the run, also before its own first one.
     warnings.filterwarnings("ignore", message=r"Detected call of `lr_scheduler.step\(\)`")
     module = make_module(cfg)
@@ -59,28 +65,6 @@ def main(cfg: DictConfig) -> None:
         trainer.loggers = make_loggers(cfg, run_dir)
         trainer.fit(module, data, ckpt_path=resume_from)
     report(trainer, module, run_dir, interrupt.interrupted)
-
-
-def check_trainer(cfg: DictConfig) -> None:
-    """Refuse what Lightning's trainer can do for other models only."""
-    trainer = cfg.trainer
-    # A run that is shorter than the way to its first validation would have none.
-    trainer.val_check_interval = min(trainer.val_check_interval, trainer.max_steps)
-    if trainer.accumulate_grad_batches != 1:
-        raise ValueError(
-            f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches}: a codec is "
-            f"trained without; raise data.batch_size={cfg.data.batch_size}"
-        )
-    if trainer.gradient_clip_val is not None:
-        raise ValueError(
-            f"trainer.gradient_clip_val={trainer.gradient_clip_val}: a codec's gradients are "
-            f"clipped by clip={cfg.clip}; keep trainer.gradient_clip_val=null"
-        )
-    if trainer.precision not in ("32-true", "32", 32):
-        raise ValueError(
-            f"trainer.precision={trainer.precision}: a codec is trained in 32-true only, since "
-            f"spectra and codebooks lose too much in less"
-        )
 
 
 def make_module(cfg: DictConfig) -> CodecTraining:
@@ -111,12 +95,6 @@ def make_module(cfg: DictConfig) -> CodecTraining:
     length = segment_length(data["segment"], module.settings["sample_rate"], hop)
     module.check_plan(length, cfg.trainer.max_steps)
     return module
-
-
-def segment_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The part of `data` that says what is cut from the recordings."""
-    known = inspect.signature(check_segment_settings).parameters
-    return {key: value for key, value in options["data"].items() if key in known}
 
 
 def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> bool:

@@ -10,7 +10,7 @@ import wave
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import soundfile
@@ -227,3 +227,22 @@ def _integers(samples: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
     steps = 2 ** (bits - 1)
     integers: np.ndarray[Any, Any] = np.clip(np.rint(samples * steps), -steps, steps - 1)
     return integers.astype(np.int32)
+
+
+class RawSound:
+    """Writes blocks of sound as bare 16-bit little-endian samples to a binary file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.num_samples = 0
+        """Of each channel, so far."""
+        self.clipped = 0
+        """Samples of any channel that were beyond full scale."""
+
+    def write(self, block: Tensor) -> None:
+        """Add ``block`` (C, n), clipped to full scale."""
+        pcm = pcm_16(block)
+        self.file.write(pcm.data)
+        self.file.flush()
+        self.num_samples += block.shape[1]
+        self.clipped += pcm.clipped

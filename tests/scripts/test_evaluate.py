@@ -16,8 +16,8 @@ import pytest
 import soundfile
 import torch
 
-from audiolm import generation
 from audiolm.batches.splits import split_clips
+from audiolm.evaluation import samples
 from audiolm.tokens import TokenStore
 
 from .conftest import ROOT, RunScript
@@ -155,7 +155,7 @@ def test_a_copy_of_the_training_set_is_told(
     store = TokenStore(only(trained, "data/tokens/*"))
     clip = int(split_clips(store, 0.2).train["clip"][3])
     stretch = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
-    monkeypatch.setattr(generation, "generate", lambda *_, **__: stretch[None].repeat(3, 1, 1))
+    monkeypatch.setattr(samples, "generate", lambda *_, **__: stretch[None].repeat(3, 1, 1))
     ran = run_script("evaluate", *FIGURES)
     assert ran.code == 0, ran.err
     for runs in evaluation(run)["memorisation"].values():

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from audiolm.training.codec.data import (
+    check_segment_settings,
+)
 
 LOSSES: dict[str, float] = {
     "time": 1.0,  # L1, as a share of the mean magnitude
@@ -104,3 +109,33 @@ def checked_floor(mel_floor: Sequence[float]) -> tuple[float, float]:
     if len(mel_floor) != 2 or not all(-100 < floor <= 0 for floor in mel_floor):
         raise ValueError(f"mel_floor={list(mel_floor)}: must be two levels in dB, 0 or below")
     return float(mel_floor[0]), float(mel_floor[1])
+
+
+def check_trainer(trainer: Any, batch_size: int, clip: float) -> None:
+    """Refuse what Lightning's trainer can do for other models only.
+
+    trainer: its settings, of which one may be changed. batch_size, clip: for the messages.
+    """
+    # A run that is shorter than the way to its first validation would have none.
+    trainer.val_check_interval = min(trainer.val_check_interval, trainer.max_steps)
+    if trainer.accumulate_grad_batches != 1:
+        raise ValueError(
+            f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches}: a codec is "
+            f"trained without; raise data.batch_size={batch_size}"
+        )
+    if trainer.gradient_clip_val is not None:
+        raise ValueError(
+            f"trainer.gradient_clip_val={trainer.gradient_clip_val}: a codec's gradients are "
+            f"clipped by clip={clip}; keep trainer.gradient_clip_val=null"
+        )
+    if trainer.precision not in ("32-true", "32", 32):
+        raise ValueError(
+            f"trainer.precision={trainer.precision}: a codec is trained in 32-true only, since "
+            f"spectra and codebooks lose too much in less"
+        )
+
+
+def segment_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The part of `data` that says what is cut from the recordings."""
+    known = inspect.signature(check_segment_settings).parameters
+    return {key: value for key, value in options["data"].items() if key in known}

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from audiolm import allocator
+from audiolm.cli import allocator
 
 FAULTS = """
 import resource, sys
 import torch
-from audiolm.allocator import keep_freed_memory
+from audiolm.cli.allocator import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 def work():

@@ -8,29 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import BinaryIO
 
-from torch import Tensor
-
-from audiolm.audio import pcm_16
-
-
-class RawSound:
-    """Writes blocks of sound as bare 16-bit little-endian samples to a binary file."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.num_samples = 0
-        """Of each channel, so far."""
-        self.clipped = 0
-        """Samples of any channel that were beyond full scale."""
-
-    def write(self, block: Tensor) -> None:
-        """Add ``block`` (C, n), clipped to full scale."""
-        pcm = pcm_16(block)
-        self.file.write(pcm.data)
-        self.file.flush()
-        self.num_samples += block.shape[1]
-        self.clipped += pcm.clipped
-
 
 def play_hint(sample_rate: int, channels: int) -> str:
     """What raw sound is, and what to pipe it into."""

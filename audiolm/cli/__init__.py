@@ -1,0 +1,1 @@
+"""The command line: Hydra's start, overrides, errors in one line, and what a config builds."""

@@ -1,0 +1,82 @@
+"""How a script starts: Hydra, and errors as one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from audiolm.cli.allocator import keep_freed_memory
+from audiolm.cli.compose import CONFIGS
+from audiolm.cli.errors import user_line
+from audiolm.cli.overrides import check_types, quote_path, take_told
+from audiolm.run_folder import RUNS, newest_run
+
+
+def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
+    """Run `main` on the composed config; what the user got wrong ends in one line and exit code 2.
+
+    A traceback is shown for other errors, and for all of them with HYDRA_FULL_ERROR=1.
+    """
+    keep_freed_memory()
+    # Cached, so that the time in it is the same wherever it is looked up.
+    OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True, use_cache=True)
+    # Advertisements, a warning about Lightning's own use of torch,
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    # and two that every resumed and every short run would show.
+    for message in (".*treespec, LeafSpec", ".*exists and is not empty", ".*logging interval"):
+        warnings.filterwarnings("ignore", message=message)
+    wants_traceback = bool(os.environ.get("HYDRA_FULL_ERROR"))
+
+    @contextmanager
+    def errors_in_one_line() -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            print(str(stop) or "stopped", file=sys.stderr)
+            sys.exit(130)
+        except Exception as error:
+            line = user_line(error, config_name)
+            if line is None or wants_traceback:
+                raise
+            print(f"error: {line}", file=sys.stderr)
+            sys.exit(2)
+
+    told: dict[str, str | None] = {}
+
+    def checked(cfg: DictConfig) -> None:
+        with errors_in_one_line():  # before Hydra sees them, which prints a line of its own
+            check_types(cfg, config_name)
+            if told:
+                cfg.conditioning = told
+            main(cfg)
+
+    run = hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(checked)
+    # Hydra then hands errors of the config on, instead of printing them with a hint of its own.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with errors_in_one_line():
+            if config_name == "generate":
+                words, sys.argv[1:] = take_told(sys.argv[1:])
+                told.update(words)
+            sys.argv[1:] = [quote_path(argument) for argument in sys.argv[1:]]
+            run()
+    finally:
+        if not wants_traceback:
+            del os.environ["HYDRA_FULL_ERROR"]
+
+
+def _run_dir(name: str, ckpt_path: str | None) -> str:
+    """runs/NAME/TIME, or the newest run of that name when it is to be gone on with."""
+    if ckpt_path == "last":
+        newest = newest_run(name=name)
+        if newest is not None:
+            return str(newest)
+    return str(RUNS / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))

@@ -1,0 +1,28 @@
+"""What a config builds: how codes are drawn, and the codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from audiolm.codec import EncodecCodec
+from audiolm.generation import Sampling
+
+
+def make_sampling(cfg: DictConfig) -> Sampling:
+    """How codes are drawn, of the config's group of that name.
+
+    Raises:
+        ValueError: for settings out of range.
+    """
+    settings: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
+    return Sampling(**settings)
+
+
+def make_codec(cfg: DictConfig) -> EncodecCodec:
+    """The codec of the config, on the GPU where there is one."""
+    codec: EncodecCodec = instantiate(cfg.codec, _convert_="all")
+    return codec.to("cuda" if torch.cuda.is_available() else "cpu")

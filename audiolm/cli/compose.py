@@ -1,0 +1,30 @@
+"""The configs, composed outside of Hydra's own run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def compose(config_name: str, overrides: list[str]) -> DictConfig:
+    """The config with these overrides, outside of Hydra's own run."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose(config_name, overrides=overrides)
+
+
+def all_keys(cfg: Any, prefix: str = "") -> set[str]:
+    keys = set()
+    for key in cfg:
+        full = f"{prefix}{key}"
+        keys.add(full)
+        value = cfg._get_node(key)
+        if isinstance(value, DictConfig) and not value._is_none():
+            keys |= all_keys(value, f"{full}.")
+    return keys

@@ -1,0 +1,123 @@
+"""What a user writes behind a script's name: any path, any words, and values of the right kind."""
+
+from __future__ import annotations
+
+import re
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from audiolm.cli.compose import CONFIGS, compose
+
+# Settings with a default that null turns off.
+NULLABLE = (
+    "callbacks.ema.decay",
+    "quantization.levels",
+    "sampling.top_k",
+    "trainer.gradient_clip_val",
+    "trainer.check_val_every_n_epoch",
+)
+
+
+# Settings of one number that may be a list, one for each codebook.
+LISTS = ("sampling.temperature",)
+
+
+# Overrides that hold a path of the user's, which may have any name, or a pattern of such names.
+PATHS = (
+    "audio",
+    "ckpt_path",
+    "codec.path",
+    "codec.repository",
+    "codec_repository",
+    "data.name",
+    "data.path",
+    "data.pattern",
+    "data.root",
+    "data.store",
+    "data.test",
+    "data.valid",
+    "hydra.run.dir",
+    "out",
+    "prompt",
+)
+
+
+def take_told(arguments: list[str]) -> tuple[dict[str, str | None], list[str]]:
+    """What a model is told, conditioning.COLUMN=WORDS, and the other arguments.
+
+    Columns and words are the user's, and may be anything: they are no overrides of Hydra's.
+
+    Raises:
+        ValueError: for no column or no words.
+    """
+    told: dict[str, str | None] = {}
+    others = []
+    for argument in arguments:
+        key, equals, words = argument.lstrip("+").partition("=")
+        group, dot, column = key.partition(".")
+        if group != "conditioning" or not equals:
+            others.append(argument)
+        elif not (dot and column):
+            raise ValueError(
+                f"{argument}: here it is told what to say, by the columns of the model, such as "
+                f"conditioning.label=7"
+            )
+        elif not words:
+            raise ValueError(f"{key} is empty; give a word, or leave it away")
+        else:
+            told[column] = None if words == "null" else words.replace("${", r"\${")
+    return told, others
+
+
+def quote_path(argument: str) -> str:
+    """Quote the value of an override that is a path: a name may be a number, or hold ( , or =."""
+    key, equals, value = argument.partition("=")
+    if not equals or key not in PATHS or value == "null" or value[:1] in ("'", '"'):
+        return argument
+    if not value:
+        raise ValueError(f"{key} is empty; pass a path, or {key}=null for none")
+    # Backslashes count for Hydra before a quote only, and OmegaConf would look ${...} up.
+    escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", r"\${")
+    return f"{key}='{escaped}'"
+
+
+def check_types(cfg: DictConfig, config_name: str) -> None:
+    """Refuse a value of another kind than the default: a word for a number, a part for a whole.
+
+    Raises:
+        ValueError: naming key, value and what is expected.
+    """
+    state = GlobalHydra.instance().hydra
+    overrides = list(HydraConfig.get().overrides.task)
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    groups = [
+        str(o.input_line) for o in parsed if (CONFIGS / o.get_key_element().lstrip("+~")).is_dir()
+    ]
+    defaults = compose(config_name, groups)
+    GlobalHydra.instance().hydra = state
+    for override in parsed:
+        key = override.key_or_group
+        default = OmegaConf.select(defaults, key, throw_on_missing=False)
+        value = OmegaConf.select(cfg, key)
+        if default is None or value == "auto" or (value is None and key in NULLABLE):
+            continue
+        if isinstance(default, bool):
+            fits, wanted = isinstance(value, bool), "true or false"
+        elif isinstance(default, int):
+            # trainer.devices=[0,1] is a choice of Lightning's.
+            fits = isinstance(value, int | ListConfig) and not isinstance(value, bool)
+            wanted = f"a whole number, such as {default}"
+        elif isinstance(default, float):
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            fits = fits or (key in LISTS and isinstance(value, ListConfig))
+            wanted = f"a number, such as {default}"
+        elif isinstance(default, ListConfig):
+            fits, wanted = isinstance(value, ListConfig), f"a list, such as {default}"
+        else:
+            continue
+        if not fits:
+            raise ValueError(f"{key}={value} must be {wanted}")

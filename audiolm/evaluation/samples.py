@@ -1,0 +1,156 @@
+"""Clips that a model draws, beside real ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from audiolm.audio import write_wav
+from audiolm.codec import EncodecCodec
+from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
+from audiolm.evaluation.comparison import Comparison, describe_runs
+from audiolm.evaluation.held_out import Figures
+from audiolm.evaluation.memorisation import longest_shared_runs
+from audiolm.evaluation.published import Heard, measure_published
+from audiolm.generation import Sampling, cut_at_end, generate
+from audiolm.model.checkpoint import TrainedModel
+from audiolm.training import TokenData
+
+BATCH = 32
+"""Samples drawn at a time."""
+
+
+TRAINING_SETS = 5
+"""Of training clips, each of as many as are drawn: how much differs by chance."""
+
+
+class Samples:
+    """Clips that the model draws, and as many real ones to compare them with.
+
+    The real clips are chosen, and measured, at once: what is wrong with them is found before
+    minutes of drawing. A conditional model is told what it would be of the held-out clips.
+
+    Args:
+        trained: the model.
+        data: what it was trained on, and what is held out.
+        codec: the run's.
+        sampling: how codes are drawn.
+        num_samples: how many are drawn.
+        duration: seconds of a sample at most.
+        seed: of the first sample; the next ones count up.
+    """
+
+    def __init__(
+        self,
+        trained: TrainedModel,
+        data: TokenData,
+        codec: EncodecCodec,
+        sampling: Sampling,
+        num_samples: int,
+        duration: float,
+        seed: int,
+    ) -> None:
+        self.trained, self.data, self.codec = trained, data, codec
+        self.sampling = sampling
+        self.ends = trained.model.end_token and self.sampling.end
+        stores = data.mix.stores
+        held_out = [split.valid for split in data.splits]
+        # A model that can end is given twice the time of the longest, to see whether it does.
+        longest = max(int(spans["frames"].max()) for spans in held_out if len(spans))
+        wanted = math.ceil(duration * codec.frame_rate)
+        self.num_frames = min(wanted, longest * (2 if self.ends else 1))
+        self.seeds = [seed + i for i in range(num_samples)]
+        self.pieces = {
+            "held_out": choose_pieces(held_out, num_samples, self.num_frames),
+        }
+        trained_on = [split.train for split in data.splits]
+        many = choose_pieces(trained_on, TRAINING_SETS * num_samples, self.num_frames)
+        sets = max(1, len(many) // num_samples)
+        training = [hear_clips(read_pieces(stores, many[i::sets]), codec) for i in range(sets)]
+        held_out_clips = hear_clips(read_pieces(stores, self.pieces["held_out"]), codec)
+        self.clips = {"held_out": held_out_clips, "training": training[0]}
+        self.pieces["training"] = many[::sets]
+        self.comparison = Comparison(held_out_clips, training, codec)
+
+    def draw(self) -> None:
+        trained, pieces = self.trained, self.pieces["held_out"]
+        told = pieces[np.arange(len(self.seeds)) % len(pieces)]
+        conditions = None if self.data.conditions is None else self.data.conditions(told)
+        codes: list[Tensor] = []
+        for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
+            some = slice(first, first + BATCH)
+            drawn = generate(
+                trained.model,
+                trained.pattern,
+                self.num_frames,
+                trained.context_frames,
+                self.seeds[some],
+                sampling=self.sampling,
+                conditions=conditions and {name: c[some] for name, c in conditions.items()},
+            )
+            codes += cut_at_end(drawn.cpu(), trained.model.codebook_size)
+        self.clips["generated"] = hear_clips(codes, self.codec)
+        self.pieces["generated"] = told
+
+    def save(self, folder: Path) -> None:
+        """The samples as sound, so that what the figures say of one can be heard."""
+        for i, waveform in enumerate(self.clips["generated"].waveforms):
+            write_wav(folder / f"sample_{i:03d}.wav", waveform, self.codec.sample_rate)
+
+    def figures(self, audit: bool) -> Figures:
+        generated = self.clips["generated"]
+        figures: Figures = {
+            "sampling": {**vars(self.sampling), "seeds": self.seeds},
+            "clips": {
+                "most_seconds": self.num_frames / self.codec.frame_rate,
+                **self.comparison.figures(generated, self.num_frames, self.ends),
+                "clip_seconds": {kind: c.seconds.tolist() for kind, c in self.clips.items()},
+            },
+        }
+        if audit:
+            figures["memorisation"] = {
+                "all_codebooks": self.audit(self.data.mix.num_codebooks),
+                "codebook_0": self.audit(1),
+            }
+        return figures
+
+    def audit(self, num_codebooks: int) -> dict[str, list[dict[str, Any]]]:
+        """What samples and held-out clips have from the training set."""
+        stores = self.data.mix.stores
+        trained_on = [split.train for split in self.data.splits]
+        kinds = ("generated", "held_out")
+        both = [codes.numpy() for kind in kinds for codes in self.clips[kind].codes]
+        runs = longest_shared_runs(both, stores, trained_on, num_codebooks)
+        first = len(self.clips["generated"].codes)
+        of_kinds = runs[:first], runs[first:]
+        return {
+            kind: describe_runs(found, self.clips[kind], stores)
+            for kind, found in zip(kinds, of_kinds, strict=True)
+        }
+
+    def published(self, names: Sequence[str], clap: str, recogniser: str) -> Figures:
+        kinds = {kind: self.heard(kind) for kind in ("generated", "held_out", "training")}
+        return measure_published(names, kinds, clap, recogniser)
+
+    def heard(self, kind: str) -> Heard:
+        clips = self.clips[kind]
+        words = self.words(kind)
+        with_sound = [w for w, codes in zip(words, clips.codes, strict=True) if codes.shape[1]]
+        return Heard(clips.waveforms, self.codec.sample_rate, with_sound)
+
+    def words(self, kind: str) -> list[str]:
+        """What was told of each clip: its text, or its labels."""
+        conditions, words = self.data.conditions, self.trained.vocabulary
+        pieces = self.pieces[kind]
+        if conditions is None or words is None:
+            return [""] * len(pieces)
+        told = [conditions.told(store, clip) for store, clip, _, _ in pieces.tolist()]
+        if words.text:
+            return [values.get(words.text, "") for values in told]
+        return [" ".join(values[c] for c in words.labels if c in values) for values in told]

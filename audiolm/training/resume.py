@@ -1,0 +1,84 @@
+"""What must be the same in a run that goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from audiolm.model.checkpoint import check_format, read_checkpoint
+from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.training import (
+    LanguageModelTraining,
+)
+
+# Which clips a step is trained on follows from these; a resumed run has the same.
+DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
+
+
+# Settings of the model that say how it computes, not what.
+HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
+
+
+def words_of_the_run(words: Vocabulary, path: Path) -> Vocabulary:
+    """Those of the run to go on with, where it has the same columns: its data may have grown."""
+    then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
+    if then is None:
+        return words
+    known = Vocabulary.from_settings(then)
+    if (known.columns, known.vector_size) != (words.columns, words.vector_size):
+        return words
+    return dataclasses.replace(known, drop=words.drop, text_layers=words.text_layers)
+
+
+def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
+    """Refuse to go on with a checkpoint of another model, codec or order of the data."""
+    checkpoint = read_checkpoint(path)
+    check_format(checkpoint, path)
+    then, now = (comparable(h) for h in (checkpoint["hyper_parameters"], dict(module.hparams)))
+    check_resumable(path, then, now, checkpoint["global_step"], max_steps)
+
+
+def check_resumable(
+    path: Path, then: dict[str, Any], now: dict[str, Any], step: int, max_steps: int
+) -> None:
+    """Refuse a checkpoint of other settings than the run's, or at its end already."""
+    for key in now:
+        if then.get(key) != now[key]:
+            raise ValueError(
+                f"{path} was trained with {key}={then.get(key)}, this run has {now[key]}; pass the "
+                f"settings of the run to go on with, or start a new one without ckpt_path"
+            )
+    if step >= max_steps:
+        raise ValueError(
+            f"{path} is at step {step} already; to train on, raise trainer.max_steps={max_steps}"
+        )
+
+
+def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same in a resumed run, under the names that a user sets."""
+    codec = settings["codec"]
+    data = settings["data"] or {}
+    return {
+        **{f"model.{k}": v for k, v in settings["model"].items() if k not in HOW_NOT_WHAT},
+        "pattern": settings["pattern"],
+        "context": round(settings["context_frames"] / codec["frame_rate"], 2),
+        "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
+        **comparable_conditions(settings.get("conditioning")),
+        "history_noise": settings.get("history_noise", 0.0),
+        "seed": settings["seed"],
+        "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
+        **{f"data.{k}": data.get(k) for k in DATA_SETTINGS if k in data},
+    }
+
+
+def comparable_conditions(conditioning: dict[str, Any] | None) -> dict[str, Any]:
+    """Of the words of a run: the columns and how they are read."""
+    words = None if conditioning is None else Vocabulary.from_settings(conditioning)
+    return {
+        "conditioning.labels": list(words.labels) if words else [],
+        "conditioning.text": words and words.text,
+        "conditioning.vector": words and words.vector,
+        "conditioning.drop": words and words.drop,
+        "conditioning.text_layers": words and words.text_layers,
+    }
