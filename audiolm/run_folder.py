@@ -102,17 +102,31 @@ def best_checkpoint(run_dir: Path) -> Path:
     return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
 
 
-def find_checkpoint(ckpt_path: str | None) -> Path:
-    """The file named, or the best one of the newest run."""
-    if ckpt_path not in (None, "last"):
-        return Path(ckpt_path)
-    run = newest_run()
-    if run is None:
+def find_checkpoint(path: str | Path | None) -> Path:
+    """The checkpoint file named, the best one of the run's folder named, or of the newest run.
+
+    Raises:
+        FileNotFoundError: there is no run, or none in the folder.
+    """
+    if path in (None, "last"):
+        run = newest_run()
+        if run is None:
+            raise FileNotFoundError(
+                f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or "
+                f"pass ckpt_path=FILE"
+            )
+        return best_checkpoint(run)
+    named = Path(path or "")
+    if not named.is_dir():
+        return named
+    # A folder of an exported model would be recognised here.
+    found = best_checkpoint(named)
+    if not found.is_file():
         raise FileNotFoundError(
-            f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or pass "
-            f"ckpt_path=FILE"
+            f"{named} is no run's folder: it has no checkpoints/last.ckpt; give one such as "
+            f"runs/NAME/TIME, or a checkpoint file"
         )
-    return best_checkpoint(run)
+    return found
 
 
 def codec_folders(checkpoint: Path) -> list[Path]:

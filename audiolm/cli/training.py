@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from audiolm.cli.build import make_sampling
 from audiolm.cli.store import store_weights
-from audiolm.codec import Codec, EncodecCodec
+from audiolm.codec import EncodecCodec
 from audiolm.model.condition_vocabulary import Vocabulary
 from audiolm.training import (
     EMA,
@@ -75,7 +75,7 @@ def carry_codec_along(codec: EncodecCodec, run_dir: Path) -> None:
         codec.save(run_dir / "codec")
 
 
-def make_callbacks(cfg: DictConfig, codec: Codec, run_dir: Path) -> list[Callback]:
+def make_callbacks(cfg: DictConfig, codec: EncodecCodec, run_dir: Path) -> list[Callback]:
     """The callbacks of the config; those whose switch is null are left out."""
     options = cfg.callbacks
     callbacks: list[Callback] = [

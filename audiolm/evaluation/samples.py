@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
-from tqdm import tqdm
 
 from audiolm.audio import write_wav
 from audiolm.codec import EncodecCodec
@@ -18,12 +16,13 @@ from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.held_out import Figures
 from audiolm.evaluation.memorisation import longest_shared_runs
 from audiolm.evaluation.published import Heard, measure_published
-from audiolm.generation import Sampling, cut_at_end, generate
+from audiolm.generation import Sampling
 from audiolm.model.checkpoint import TrainedModel
+from audiolm.synthesis.synthesizer import Synthesizer
 from audiolm.training import TokenData
 
 BATCH = 32
-"""Samples drawn at a time."""
+"""Samples generated at a time."""
 
 
 TRAINING_SETS = 5
@@ -79,23 +78,16 @@ class Samples:
         self.comparison = Comparison(held_out_clips, training, codec)
 
     def draw(self) -> None:
-        trained, pieces = self.trained, self.pieces["held_out"]
+        pieces = self.pieces["held_out"]
         told = pieces[np.arange(len(self.seeds)) % len(pieces)]
-        conditions = None if self.data.conditions is None else self.data.conditions(told)
-        codes: list[Tensor] = []
-        for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
-            some = slice(first, first + BATCH)
-            drawn = generate(
-                trained.model,
-                trained.pattern,
-                self.num_frames,
-                trained.context_frames,
-                self.seeds[some],
-                sampling=self.sampling,
-                conditions=conditions and {name: c[some] for name, c in conditions.items()},
-            )
-            codes += cut_at_end(drawn.cpu(), trained.model.codebook_size)
-        self.clips["generated"] = hear_clips(codes, self.codec)
+        job = Synthesizer(self.trained, self.codec).job(
+            self.seeds,
+            self.num_frames,
+            sampling=self.sampling,
+            conditions=None if self.data.conditions is None else self.data.conditions(told),
+            batch_size=BATCH,
+        )
+        self.clips["generated"] = hear_clips(job.codes(), self.codec)
         self.pieces["generated"] = told
 
     def save(self, folder: Path) -> None:

@@ -29,6 +29,7 @@ from torch import Tensor
 from audiolm.audio import resample, write_wav
 from audiolm.codec import EncodecCodec
 from audiolm.files import replacing
+from audiolm.synthesis.sample import Sample
 from digit_classifier import (
     HELD_OUT_TAKES,
     TRAINING_TAKES,
@@ -40,7 +41,6 @@ from digit_classifier import (
     train_classifier,
 )
 from draw_conditioned import (
-    Sample,
     add_sampling_options,
     draw_samples,
     load_conditioned,
@@ -218,7 +218,7 @@ def judge_samples(
     clips = [sample.waveform for sample in samples]
     return Judgement(
         judge.hear(clips, told, codec.sample_rate),
-        *durations(told, [sample.frames / codec.frame_rate for sample in samples]),
+        *durations(told, [sample.codes.shape[1] / codec.frame_rate for sample in samples]),
         ended=sum(sample.ended for sample in samples),
     )
 

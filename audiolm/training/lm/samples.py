@@ -12,12 +12,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from audiolm.audio import write_wav
-from audiolm.codec import Codec
-from audiolm.generation import Sampling, cut_at_end, generate
+from audiolm.codec import EncodecCodec
+from audiolm.generation import Sampling
 from audiolm.generation.sampling import PLAIN
+from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.condition_vocabulary import stack_rows
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.synthesis.synthesizer import Synthesizer
 from audiolm.training.callbacks.ema import averaged_weights
 from audiolm.training.callbacks.interrupt import GracefulInterrupt
 from audiolm.training.lm.data import TokenData
@@ -46,7 +46,7 @@ class SampleCallback(pl.Callback):
 
     def __init__(
         self,
-        codec: Codec,
+        codec: EncodecCodec,
         folder: str | Path,
         every_n_steps: int = 500,
         num_samples: int = 2,
@@ -94,14 +94,15 @@ class SampleCallback(pl.Callback):
         module.model.eval()
         try:
             with averaged_weights(trainer):
-                codes = generate(
-                    module.model,
-                    module.pattern,
-                    math.ceil(self.duration * self.codec.frame_rate),
-                    module.hparams["context_frames"],
-                    [self.seed + i for i in range(self.num_samples)],
-                    sampling=self.sampling,
-                    conditions=conditions,
+                samples = (
+                    self._synthesizer(module, trainer.global_step)
+                    .job(
+                        [self.seed + i for i in range(self.num_samples)],
+                        math.ceil(self.duration * self.codec.frame_rate),
+                        sampling=self.sampling,
+                        conditions=conditions,
+                    )
+                    .samples(score=False)
                 )
         except FloatingPointError as error:
             # Only samples failed; the loss says whether training has.
@@ -109,28 +110,34 @@ class SampleCallback(pl.Callback):
             return
         finally:
             module.model.train(was_training)
-        samples = cut_at_end(codes, module.model.codebook_size)
-        waveforms = [self.codec.decode(sample[None])[0].cpu() for sample in samples]
         pictures, captions = [], []
-        for i, waveform in enumerate(waveforms):
+        for i, sample in enumerate(samples):
             stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
-            parts = [f"step {trainer.global_step}", f"seed {self.seed + i}"]
-            parts += [f"{column} {value}"[:60] for column, value in told[i].items()]
-            caption = ", ".join(parts)
-            write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
-            picture = stem.with_suffix(".png")
-            draw_spectrogram(picture, waveform, self.codec.sample_rate, caption)
-            pictures.append(picture)
-            captions.append(caption)
+            parts = [f"{column} {value}"[:60] for column, value in told[i].items()]
+            captions.append(", ".join([sample.title, *parts]))
+            sample.save_sound(stem, captions[-1])
+            pictures.append(stem.with_suffix(".png"))
         log_audio(
             trainer.loggers,
             "samples",
-            waveforms,
+            [sample.waveform for sample in samples],
             self.codec.sample_rate,
             captions,
             pictures,
             trainer.global_step,
         )
+
+    def _synthesizer(self, module: LanguageModelTraining, step: int) -> Synthesizer:
+        """Of the weights as they are now."""
+        trained = TrainedModel(
+            module.model,
+            module.pattern,
+            module.hparams["context_frames"],
+            module.codec,
+            step,
+            module.vocabulary,
+        )
+        return Synthesizer(trained, self.codec)
 
     def _told(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
         """What is told of each clip to draw: nothing, or that of the first held-out clips."""
