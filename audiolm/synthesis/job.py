@@ -72,6 +72,11 @@ class Job:
     notes: list[str] = field(default_factory=list)
     ended: set[int] = field(default_factory=set, init=False)
 
+    def __post_init__(self) -> None:
+        conditioner = self.trained.model.conditioner
+        if self.conditions is None and conditioner is not None:
+            self.conditions = conditioner.nothing(len(self.seeds))
+
     @property
     def num_samples(self) -> int:
         """How many samples are kept."""

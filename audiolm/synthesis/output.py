@@ -161,7 +161,8 @@ def _speed_in_words(speed: Speed) -> str:
     if speed.frames_per_second is None or speed.realtime_factor is None:
         return ": the prompt alone, nothing was generated"
     return (
-        f" at {speed.frames_per_second:.0f} frames/s, {speed.realtime_factor:.2f} times real time"
+        f" at {speed.frames_per_second:.0f} frames/s generated, "
+        f"{speed.realtime_factor:.2f} times real time"
     )
 
 

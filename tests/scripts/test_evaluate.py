@@ -17,7 +17,8 @@ import soundfile
 import torch
 
 from audiolm.batches.splits import split_clips
-from audiolm.evaluation import samples
+from audiolm.synthesis import job
+from audiolm.synthesis.synthesizer import Synthesizer
 from audiolm.tokens import TokenStore
 
 from .conftest import ROOT, RunScript
@@ -148,6 +149,25 @@ def test_samples_are_told_what_held_out_clips_are(
     assert missing.code == 2 and "published=wer: its weights cannot be had" in missing.err
 
 
+def test_recordings_score_what_evaluation_measures_of_all(
+    run: Path, trained: Path, run_script: RunScript
+) -> None:
+    ran = run_script("evaluate", "num_samples=0")
+    assert ran.code == 0, ran.err
+    measured = evaluation(run)
+    synthesizer = Synthesizer.load(run)
+    store = TokenStore(only(trained, "data/tokens/*"))
+    clips = split_clips(store, 0.2).valid["clip"].tolist()
+    scores = [synthesizer.score(store.record(clip)["path"]) for clip in clips]
+    codes = [store.num_codebooks * int(store.frames[clip]) + 1 for clip in clips]  # and the end
+    nats = np.average([score.nats_per_code for score in scores], weights=codes)
+    assert nats == pytest.approx(measured["nats_per_code"][-1]["model"], rel=1e-5)
+    seconds = [score.seconds for score in scores]
+    bits = np.average([score.bits_per_second for score in scores], weights=seconds)
+    assert bits == pytest.approx(measured["bits_per_second"], rel=1e-5)
+    assert scores[0].codec_bits_per_second == pytest.approx(measured["codec_bits_per_second"])
+
+
 def test_a_copy_of_the_training_set_is_told(
     run: Path, trained: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +175,7 @@ def test_a_copy_of_the_training_set_is_told(
     store = TokenStore(only(trained, "data/tokens/*"))
     clip = int(split_clips(store, 0.2).train["clip"][3])
     stretch = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
-    monkeypatch.setattr(samples, "generate", lambda *_, **__: stretch[None].repeat(3, 1, 1))
+    monkeypatch.setattr(job, "stream", lambda *_, **__: iter([stretch[None].repeat(3, 1, 1)]))
     ran = run_script("evaluate", *FIGURES)
     assert ran.code == 0, ran.err
     for runs in evaluation(run)["memorisation"].values():
