@@ -1,6 +1,6 @@
 """What a trained model is worth: python scripts/evaluate.py [key=value]
 
-On held-out recordings: the loss beside its yardsticks, in bits of audio, and calibration. On
+On held-out recordings: the loss beside its baselines, in bits of audio, and calibration. On
 samples: how far they are from held-out clips, and what they have from the training set.
 """
 

@@ -15,7 +15,7 @@ from audiolm.batches.conditions import check_columns, told_of
 from audiolm.evaluation.likelihood import Likelihood
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.conditioning import not_told
-from audiolm.tokens.baselines import measure_code_yardsticks
+from audiolm.tokens.baselines import measure_codebook_baselines
 from audiolm.training import LanguageModelTraining, TokenData
 
 Figures = dict[str, Any]
@@ -76,7 +76,7 @@ def held_out_figures(
         untold = score(module, data, device, tell=False)
         columns["without_conditions"] = (untold.nats_per_code, untold.mean_nats)
         figures["conditions_bits_per_second"] = untold.bits_per_second(seconds) - bits
-    yardsticks = measure_code_yardsticks(
+    baselines = measure_codebook_baselines(
         mix.stores,
         [split.train for split in data.splits],
         [split.valid for split in data.splits],
@@ -84,12 +84,12 @@ def held_out_figures(
         ends=trained.model.end_token,
     )
     counts = likelihood.counts.sum(axis=1)
-    figures["yardsticks_bits"] = {}
+    figures["baselines_bits_per_second"] = {}
     for name in ("bigram", "unigram", "uniform"):
-        nats = getattr(yardsticks, name)
+        nats = getattr(baselines, name)
         columns[name] = (nats, float(np.average(nats, weights=counts)))
         total = float((nats * counts).sum())
-        figures["yardsticks_bits"][name] = total / math.log(2) / seconds
+        figures["baselines_bits_per_second"][name] = total / math.log(2) / seconds
     columns["calibration_error"] = likelihood.calibration_error()
     figures["nats_per_code"] = [
         *(

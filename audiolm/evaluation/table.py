@@ -35,7 +35,9 @@ def _likelihood(figures: Mapping[str, Any]) -> Iterator[str]:
     for row in rows:
         yield _row(row["codebook"], [f"{row[name]:.4f}" for name in columns], 10)
     model, codec = figures["bits_per_second"], figures["codec_bits_per_second"]
-    others = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["yardsticks_bits"].items())
+    others = ", ".join(
+        f"{name} {rate:.0f}" for name, rate in figures["baselines_bits_per_second"].items()
+    )
     yield f"bits a second of audio: model {model:.0f}; {others}; codec {codec:.0f}"
     yield f"  the model would store this audio in {model / codec:.1%} of the codec's bits"
     if "conditions_bits_per_second" in figures:

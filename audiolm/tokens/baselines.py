@@ -1,4 +1,4 @@
-"""How often each code occurs, and follows which: the yardsticks that a loss is compared with.
+"""How often each code occurs, and follows which: the baselines that a loss is compared with.
 
 A model that knew nothing but the frequencies of codes would have the unigram entropy as its loss
 on the codes they were counted on, and the cross-entropy on others. Below it, a model has learned
@@ -178,7 +178,7 @@ def _smoothed_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Yardsticks:
+class Baselines:
     """Losses in nats per code that a model has to beat to have learnt anything.
 
     Attributes:
@@ -200,7 +200,7 @@ CELLS = 2**24
 
 
 @dataclass(frozen=True)
-class CodeYardsticks:
+class CodebookBaselines:
     """Nats per held-out code, of each codebook (K,).
 
     Attributes:
@@ -214,14 +214,14 @@ class CodeYardsticks:
     bigram: NDArray[np.float64]
 
 
-def measure_code_yardsticks(
+def measure_codebook_baselines(
     stores: Sequence[TokenStore],
     trained_on: Sequence[NDArray[Any]],
     held_out: Sequence[NDArray[Any]],
     shares: Sequence[float] = (1.0,),
     ends: bool = False,
-) -> CodeYardsticks:
-    """The yardsticks of all held-out codes.
+) -> CodebookBaselines:
+    """The baselines of all held-out codes.
 
     Args:
         stores: of one codec.
@@ -258,4 +258,4 @@ def measure_code_yardsticks(
             uniform[k] = math.log(outcomes)
             unigram[k] = unigram_cross_entropy(mixed.sum(0)[None], pairs.sum(0)[None])[0]
             bigram[k] = bigram_cross_entropy(mixed, pairs)
-    return CodeYardsticks(uniform, unigram, bigram)
+    return CodebookBaselines(uniform, unigram, bigram)

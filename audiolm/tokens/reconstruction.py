@@ -7,7 +7,7 @@
 
 How far is far? Distances depend on the sound as much as on the codec: decoded well, notes made by
 code are 10 dB of mel distance from the original, speech is 4. So each clip brings its own
-yardstick, the same codes decoded in random order: as loud, of the same sounds, but with nothing
+baseline, the same codes decoded in random order: as loud, of the same sounds, but with nothing
 left of what happened when. Tokens that say what happened are clearly nearer than that. Where one
 sound is held throughout, order says little, and the waveform itself is the evidence.
 

@@ -131,7 +131,7 @@ def figures(codec: EncodecCodec, compared: Comparison, make_store: Any) -> dict[
         "held_out_seconds": 15.0,
         "bits_per_second": 500.0,
         "codec_bits_per_second": 1333.3,
-        "yardsticks_bits": {"bigram": 700.0, "unigram": 900.0, "uniform": 1333.3},
+        "baselines_bits_per_second": {"bigram": 700.0, "unigram": 900.0, "uniform": 1333.3},
         "nats_per_code": [{"codebook": k, **row} for k in (0, 1, 2, 3, "mean")],
         "calibration": {"all": bins, "codebooks": [bins] * 4},
         "clips": {

@@ -34,7 +34,7 @@ def metrics(run: Path) -> list[dict[str, str]]:
 def test_from_recordings_to_sound(workplace: Path, run_script: RunScript, local: list[str]) -> None:
     trained = run_script("train", *local)
     assert trained.code == 0, trained.err
-    for promised in ("parameters", "yardsticks", "uniform 3.466 nats", "unigram", "next "):
+    for promised in ("parameters", "baselines", "uniform 3.466 nats", "unigram", "next "):
         assert promised in trained.out
     run = only(workplace, "runs/folder/*")
     for file in (

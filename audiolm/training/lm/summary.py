@@ -25,13 +25,13 @@ from audiolm.tokens import (
     unigram_cross_entropy,
     unigram_entropy,
 )
-from audiolm.tokens.baselines import Yardsticks
+from audiolm.tokens.baselines import Baselines
 from audiolm.training.lm.data import TokenData
 from audiolm.training.lm.module import LanguageModelTraining
 
 
-def measure_yardsticks(data: TokenData) -> Yardsticks:
-    """The yardsticks of what is trained on and of all that is held out."""
+def measure_baselines(data: TokenData) -> Baselines:
+    """The baselines of what is trained on and of all that is held out."""
     stores, mix = data.mix.stores, data.mix
     train = [
         count_codes(store, split.train).counts
@@ -47,7 +47,7 @@ def measure_yardsticks(data: TokenData) -> Yardsticks:
         unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*held_out, strict=True)))
     else:
         unigram = unigram_entropy(mixed)
-    return Yardsticks(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
+    return Baselines(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
 
 
 def estimate_memory(
@@ -79,7 +79,7 @@ def estimate_memory(
 def describe_plan(
     module: LanguageModelTraining,
     data: TokenData,
-    yardsticks: Yardsticks,
+    baselines: Baselines,
     trainer: pl.Trainer,
     ema_decay: float | None,
 ) -> str:
@@ -118,11 +118,10 @@ def describe_plan(
             f"  run         {max_steps:,} steps{through}, "
             f"{precision}, {torch.get_num_threads()} threads",
             f"  memory      about {memory / 2**30:.1f} GiB a device for weights and activations",
-            f"  yardsticks  uniform {yardsticks.uniform:.3f} nats per code "
-            f"({yardsticks.uniform * per_second:.0f} bits/s), unigram "
-            f"{yardsticks.unigram_mean:.3f} ({yardsticks.unigram_mean * per_second:.0f} bits/s)",
-            f"              unigram by codebook: "
-            f"{' '.join(f'{x:.3f}' for x in yardsticks.unigram)}",
+            f"  baselines   uniform {baselines.uniform:.3f} nats per code "
+            f"({baselines.uniform * per_second:.0f} bits/s), unigram "
+            f"{baselines.unigram_mean:.3f} ({baselines.unigram_mean * per_second:.0f} bits/s)",
+            f"              unigram by codebook: {' '.join(f'{x:.3f}' for x in baselines.unigram)}",
         ]
     )
 

@@ -13,7 +13,7 @@ import torch
 
 from audiolm.codec import EncodecCodec
 from audiolm.tokens import Mix, TokenStore, count_codes, unigram_cross_entropy
-from audiolm.training import TokenData, describe_plan, measure_yardsticks
+from audiolm.training import TokenData, describe_plan, measure_baselines
 from random_store import make_random_store
 
 from ..conftest import CONTEXT, MODEL, make_data, make_module, make_trainer
@@ -179,7 +179,7 @@ def test_a_mix_is_served_in_its_shares(mix: Mix) -> None:
     assert frames / frames.sum() == pytest.approx(mix.shares, abs=0.005)
 
 
-def test_yardsticks_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> None:
+def test_baselines_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> None:
     """Weights change the table that is learnt; all held-out codes count the same."""
     stores = []
     for name, hours in (("a", 0.02), ("b", 0.01)):
@@ -196,19 +196,19 @@ def test_yardsticks_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> 
     frames = [int(counts[0].sum()) for counts in train]
     mixed = sum(w * c / n for w, c, n in zip((0.9, 0.1), train, frames, strict=True)) * sum(frames)
     expected = unigram_cross_entropy(mixed, valid[0] + valid[1])
-    assert measure_yardsticks(data).unigram == pytest.approx(expected, abs=1e-4)
+    assert measure_baselines(data).unigram == pytest.approx(expected, abs=1e-4)
 
 
-def test_yardsticks_of_one_store_are_exact(store: TokenStore) -> None:
+def test_baselines_of_one_store_are_exact(store: TokenStore) -> None:
     data = make_data(store)
     (split,) = data.splits
     train, valid = (count_codes(store, part).counts for part in (split.train, split.valid))
-    assert measure_yardsticks(data).unigram == tuple(unigram_cross_entropy(train, valid))
+    assert measure_baselines(data).unigram == tuple(unigram_cross_entropy(train, valid))
 
 
 def plan(data: TokenData, codec: EncodecCodec, folder: Path) -> list[str]:
     trainer = make_trainer(folder, max_steps=100)
-    text = describe_plan(make_module(codec), data, measure_yardsticks(data), trainer, None)
+    text = describe_plan(make_module(codec), data, measure_baselines(data), trainer, None)
     return text.splitlines()
 
 

@@ -29,7 +29,7 @@ from audiolm.training import (
     LastCheckpoint,
     SampleCallback,
     make_optimizer,
-    measure_yardsticks,
+    measure_baselines,
 )
 from audiolm.training.lm.clock import StepClock
 from audiolm.training.lm.module import with_noise
@@ -263,11 +263,11 @@ def test_validation_is_the_token_weighted_mean(
     assert found[0]["valid/bits_per_second"] == pytest.approx(per_second, rel=1e-4)
 
 
-def test_yardsticks(store: TokenStore, tiny_codec: EncodecCodec) -> None:
-    yardsticks = measure_yardsticks(make_data(store))
-    assert yardsticks.uniform == pytest.approx(math.log(32))
-    assert len(yardsticks.unigram) == 3
-    assert 0 < yardsticks.unigram_mean < yardsticks.uniform + 0.5
+def test_baselines(store: TokenStore, tiny_codec: EncodecCodec) -> None:
+    baselines = measure_baselines(make_data(store))
+    assert baselines.uniform == pytest.approx(math.log(32))
+    assert len(baselines.unigram) == 3
+    assert 0 < baselines.unigram_mean < baselines.uniform + 0.5
 
 
 class IndependentCodes(TokenStore):
@@ -451,7 +451,7 @@ def test_without_held_out_clips_there_is_no_validation(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
     data = make_data(store, valid_fraction=0.0)
-    assert measure_yardsticks(data).unigram_mean > 0
+    assert measure_baselines(data).unigram_mean > 0
     trainer = fit(tmp_path, store, tiny_codec, [LastCheckpoint(tmp_path)], data=data)
     assert trainer.global_step == 12 and "valid/nats_per_code" not in trainer.callback_metrics
 
