@@ -43,7 +43,7 @@ def checkpoint_to_resume(ckpt_path: str | None, run_dir: Path, name: str) -> Pat
 
 
 def best_validation(run_dir: Path) -> dict[str, float]:
-    """Figures of the validation with the lowest loss, by name without "valid/"."""
+    """Metrics of the validation with the lowest loss, by name without "valid/"."""
     path = run_dir / "metrics.csv"
     if not path.is_file():  # after fewer steps than are logged
         return {}

@@ -56,15 +56,15 @@ def score_demo(
             strict=True,
         )
     )
-    figures = {
+    metrics = {
         "held_out": best_validation(run_dir),
         "set_bits_per_second": BITS_A_PIECE / PIECE_DURATION,
-        "samples": samples.figures(),
-        "ceiling": ceiling.figures(),
+        "samples": samples.metrics(),
+        "ceiling": ceiling.metrics(),
         "seconds": seconds,
     }
     with replacing(run_dir / "scores.json") as temporary:
-        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
     print(comparison(samples, ceiling, DEMO_SAMPLES))
     print(f"pieces    {run_dir / 'pieces'}")
     print(f"scores    {run_dir / 'scores.json'}")

@@ -1,4 +1,4 @@
-"""What a model has learnt of the demo set, in figures that can be checked by ear.
+"""What a model has learnt of the demo set, in metrics that can be checked by ear.
 
 Letters: B samples, K codebooks, T codec frames, N audio samples.
 """
@@ -42,7 +42,7 @@ class Heard:
     run: float
     loop: float
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """As plain numbers, by name."""
         return {
             "legal_notes": self.scores.legal_notes,
@@ -115,8 +115,8 @@ def comparison(samples: Heard, ceiling: Heard, num_samples: int) -> str:
         f"(the ceiling) and random notes of the scale",
         f"  {'':<24}{'samples':>8}{'ceiling':>9}{'random':>8}",
     ]
-    real = ceiling.figures()
-    for name, value in samples.figures().items():
+    real = ceiling.metrics()
+    for name, value in samples.metrics().items():
         unit = " (s)" if name.startswith("longest") else ""
         random = f"{chance[name]:8.2f}" if name in chance else ""
         lines.append(f"  {name.replace('_', ' ') + unit:<24}{value:8.2f}{real[name]:9.2f}{random}")

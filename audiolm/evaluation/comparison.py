@@ -62,7 +62,7 @@ class Comparison:
         assert self.reference is not None
         return {name: frechet_distance(found[name], self.reference[name]) for name in FEATURES}
 
-    def figures(self, generated: Clips, num_frames: int, ends: bool) -> dict[str, Any]:
+    def metrics(self, generated: Clips, num_frames: int, ends: bool) -> dict[str, Any]:
         """What is measured of generated clips of at most `num_frames`, beside the real ones.
 
         A distance is None where there are too few frames for it. `ends`: whether the model can end

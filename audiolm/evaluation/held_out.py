@@ -18,7 +18,7 @@ from audiolm.model.conditioning import not_told
 from audiolm.tokens.baselines import measure_codebook_baselines
 from audiolm.training import LanguageModelTraining, TokenData
 
-Figures = dict[str, Any]
+Metrics = dict[str, Any]
 
 
 def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
@@ -55,27 +55,27 @@ def check_words(trained: TrainedModel, data: TokenData) -> None:
             print(f"untold     characters of held-out texts not in training: {left_out}")
 
 
-def held_out_figures(
+def held_out_metrics(
     module: LanguageModelTraining, trained: TrainedModel, data: TokenData, device: torch.device
-) -> Figures:
+) -> Metrics:
     """How well the model predicts all that is held out, and whether it knows how well."""
     mix, words = data.mix, trained.vocabulary
     likelihood = score(module, data, device)
     columns = {"model": (likelihood.nats_per_code, likelihood.mean_nats)}
     seconds = data.valid_frames / mix.frame_rate
     bits = likelihood.bits_per_second(seconds)
-    figures: Figures = {
+    metrics: Metrics = {
         "stores": [str(store.path) for store in mix.stores],
         "held_out_codes": data.valid_frames * mix.num_codebooks,
         "held_out_seconds": seconds,
         "bits_per_second": bits,
         "codec_bits_per_second": mix.num_codebooks * math.log2(mix.codebook_size) * mix.frame_rate,
     }
-    figures["compression"] = figures["codec_bits_per_second"] / bits
+    metrics["compression"] = metrics["codec_bits_per_second"] / bits
     if words is not None and words.drop > 0:
         untold = score(module, data, device, tell=False)
         columns["without_conditions"] = (untold.nats_per_code, untold.mean_nats)
-        figures["conditions_bits_per_second"] = untold.bits_per_second(seconds) - bits
+        metrics["conditions_bits_per_second"] = untold.bits_per_second(seconds) - bits
     baselines = measure_codebook_baselines(
         mix.stores,
         [split.train for split in data.splits],
@@ -84,22 +84,22 @@ def held_out_figures(
         ends=trained.model.end_token,
     )
     counts = likelihood.counts.sum(axis=1)
-    figures["baselines_bits_per_second"] = {}
+    metrics["baselines_bits_per_second"] = {}
     for name in ("bigram", "unigram", "uniform"):
         nats = getattr(baselines, name)
         columns[name] = (nats, float(np.average(nats, weights=counts)))
         total = float((nats * counts).sum())
-        figures["baselines_bits_per_second"][name] = total / math.log(2) / seconds
+        metrics["baselines_bits_per_second"][name] = total / math.log(2) / seconds
     columns["calibration_error"] = likelihood.calibration_error()
-    figures["nats_per_code"] = [
+    metrics["nats_per_code"] = [
         *(
             {"codebook": k, **{name: float(each[k]) for name, (each, _) in columns.items()}}
             for k in range(mix.num_codebooks)
         ),
         {"codebook": "mean", **{name: mean for name, (_, mean) in columns.items()}},
     ]
-    figures["calibration"] = likelihood.reliability()
-    return figures
+    metrics["calibration"] = likelihood.reliability()
+    return metrics
 
 
 @torch.inference_mode()

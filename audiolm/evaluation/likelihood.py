@@ -21,7 +21,7 @@ CHUNK = 2**22
 
 
 class Likelihood:
-    """Sums over batches, of which every figure is a quotient: so every code weighs the same.
+    """Sums over batches, of which every metric is a quotient: so every code weighs the same.
 
     A code is right where it is the model's most probable one, and the probability of that one is
     the model's confidence. In a bin of like confidence the share of right codes should be it.

@@ -1,6 +1,6 @@
-"""The figures of an evaluation as one page of plots.
+"""The metrics of an evaluation as one page of plots.
 
-Figures are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
+Metrics are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ LEAST = 20
 _COLOURS = {"generated": "tab:orange", "held_out": "tab:blue", "training": "tab:grey"}
 
 
-def draw_page(path: Path | str, figures: Mapping[str, Any], title: str) -> None:
+def draw_page(path: Path | str, metrics: Mapping[str, Any], title: str) -> None:
     """Write the page as a PNG file; without clips it is its first row.
 
     Raises:
         OSError: the file cannot be written; then none is left.
     """
-    clips = figures.get("clips")
+    clips = metrics.get("clips")
     rows = 1 if clips is None else 3
     figure = Figure(figsize=(11, 4 * rows), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, 2, squeeze=False)
     figure.suptitle(title, fontsize=11, parse_math=False, wrap=True)
-    _draw_nats(axes[0, 0], figures["nats_per_code"])
-    _draw_calibration(axes[0, 1], figures["calibration"])
+    _draw_nats(axes[0, 0], metrics["nats_per_code"])
+    _draw_calibration(axes[0, 1], metrics["calibration"])
     if clips is not None:
         _draw_perplexity(axes[1, 0], clips["perplexity"])
         if all(distances["training"] is not None for distances in clips["frechet"].values()):
@@ -43,7 +43,7 @@ def draw_page(path: Path | str, figures: Mapping[str, Any], title: str) -> None:
         else:
             axes[1, 1].set_title("too few frames for a Fréchet distance", fontsize=9)
         _draw_seconds(axes[2, 0], clips["clip_seconds"])
-        _draw_runs(axes[2, 1], figures.get("memorisation", {}))
+        _draw_runs(axes[2, 1], metrics.get("memorisation", {}))
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png")
 

@@ -15,7 +15,7 @@ from audiolm.audio import write_wav
 from audiolm.codec import EncodecCodec
 from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
 from audiolm.evaluation.comparison import Comparison, describe_runs
-from audiolm.evaluation.held_out import Figures
+from audiolm.evaluation.held_out import Metrics
 from audiolm.evaluation.memorisation import longest_shared_runs
 from audiolm.evaluation.published import Heard, measure_published
 from audiolm.generation import Sampling, cut_at_end, generate
@@ -99,26 +99,26 @@ class Samples:
         self.pieces["generated"] = told
 
     def save(self, folder: Path) -> None:
-        """The samples as sound, so that what the figures say of one can be heard."""
+        """The samples as sound, so that what the metrics say of one can be heard."""
         for i, waveform in enumerate(self.clips["generated"].waveforms):
             write_wav(folder / f"sample_{i:03d}.wav", waveform, self.codec.sample_rate)
 
-    def figures(self, audit: bool) -> Figures:
+    def metrics(self, audit: bool) -> Metrics:
         generated = self.clips["generated"]
-        figures: Figures = {
+        metrics: Metrics = {
             "sampling": {**vars(self.sampling), "seeds": self.seeds},
             "clips": {
                 "most_seconds": self.num_frames / self.codec.frame_rate,
-                **self.comparison.figures(generated, self.num_frames, self.ends),
+                **self.comparison.metrics(generated, self.num_frames, self.ends),
                 "clip_seconds": {kind: c.seconds.tolist() for kind, c in self.clips.items()},
             },
         }
         if audit:
-            figures["memorisation"] = {
+            metrics["memorisation"] = {
                 "all_codebooks": self.audit(self.data.mix.num_codebooks),
                 "codebook_0": self.audit(1),
             }
-        return figures
+        return metrics
 
     def audit(self, num_codebooks: int) -> dict[str, list[dict[str, Any]]]:
         """What samples and held-out clips have from the training set."""
@@ -134,7 +134,7 @@ class Samples:
             for kind, found in zip(kinds, of_kinds, strict=True)
         }
 
-    def published(self, names: Sequence[str], clap: str, recogniser: str) -> Figures:
+    def published(self, names: Sequence[str], clap: str, recogniser: str) -> Metrics:
         kinds = {kind: self.heard(kind) for kind in ("generated", "held_out", "training")}
         return measure_published(names, kinds, clap, recogniser)
 

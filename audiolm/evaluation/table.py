@@ -1,6 +1,6 @@
-"""The figures of an evaluation as a table to print.
+"""The metrics of an evaluation as a table to print.
 
-Figures are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
+Metrics are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ NATS = ("model", "without_conditions", "bigram", "unigram", "uniform", "calibrat
 KINDS = ("generated", "held_out", "training")
 
 
-def evaluation_table(figures: Mapping[str, Any]) -> str:
+def evaluation_table(metrics: Mapping[str, Any]) -> str:
     """All that was measured, a line each."""
-    parts = [_likelihood(figures)]
-    if "clips" in figures:
-        parts.append(_clips(figures["clips"], figures.get("memorisation", {})))
-    if "published" in figures:
-        parts.append(_published(figures["published"]))
+    parts = [_likelihood(metrics)]
+    if "clips" in metrics:
+        parts.append(_clips(metrics["clips"], metrics.get("memorisation", {})))
+    if "published" in metrics:
+        parts.append(_published(metrics["published"]))
     return "\n".join(line for part in parts for line in part)
 
 
-def _likelihood(figures: Mapping[str, Any]) -> Iterator[str]:
-    rows = figures["nats_per_code"]
+def _likelihood(metrics: Mapping[str, Any]) -> Iterator[str]:
+    rows = metrics["nats_per_code"]
     columns = [name for name in NATS if name in rows[0]]
     yield (
-        f"{figures['held_out_codes']:,} held-out codes, {figures['held_out_seconds']:.1f} s, of "
-        f"{', '.join(figures['stores'])}; nats per code"
+        f"{metrics['held_out_codes']:,} held-out codes, {metrics['held_out_seconds']:.1f} s, of "
+        f"{', '.join(metrics['stores'])}; nats per code"
     )
     yield _row("codebook", [_words(name) for name in columns], 10)
     for row in rows:
         yield _row(row["codebook"], [f"{row[name]:.4f}" for name in columns], 10)
-    model, codec = figures["bits_per_second"], figures["codec_bits_per_second"]
+    model, codec = metrics["bits_per_second"], metrics["codec_bits_per_second"]
     others = ", ".join(
-        f"{name} {rate:.0f}" for name, rate in figures["baselines_bits_per_second"].items()
+        f"{name} {rate:.0f}" for name, rate in metrics["baselines_bits_per_second"].items()
     )
     yield f"bits a second of audio: model {model:.0f}; {others}; codec {codec:.0f}"
     yield f"  the model would store this audio in {model / codec:.1%} of the codec's bits"
-    if "conditions_bits_per_second" in figures:
-        yield f"  what it is told saves {figures['conditions_bits_per_second']:.1f} bits a second"
+    if "conditions_bits_per_second" in metrics:
+        yield f"  what it is told saves {metrics['conditions_bits_per_second']:.1f} bits a second"
 
 
 def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]:
@@ -98,13 +98,13 @@ def _published(published: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
         yield _row(name, [_number(kinds.get(kind), ".3f") for kind in KINDS])
 
 
-def flat_numbers(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    """The figures that are single numbers, by their path, for a tracker of experiments.
+def flat_numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """The metrics that are single numbers, by their path, for a tracker of experiments.
 
     Those of codebooks carry their number; lists of clips and of bins are left away.
     """
     flat: dict[str, float] = {}
-    for name, value in figures.items():
+    for name, value in metrics.items():
         path = f"{prefix}/{name}"
         if isinstance(value, Mapping):
             flat |= flat_numbers(value, path)

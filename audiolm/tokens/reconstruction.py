@@ -3,7 +3,7 @@
     000_original.wav    at most 10 s of a recording, at the codec's rate
     000_decoded.wav     the same stretch, decoded from the codes in the store
     000.png             waveform and spectrogram of both, the original above
-    listen.json         the figures and the verdict
+    listen.json         the metrics and the verdict
 
 How far is far? Distances depend on the sound as much as on the codec: decoded well, notes made by
 code are 10 dB of mel distance from the original, speech is 4. So each clip brings its own
@@ -176,7 +176,7 @@ class Heard:
         return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of listen.json; figures that there are not are null."""
+        """The content of listen.json; metrics that there are not are null."""
         medians = {
             "si_snr": self.si_snr,
             "mel_distance": self.mel_distance,

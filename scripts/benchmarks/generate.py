@@ -1,7 +1,7 @@
 """Section `generate`: frames drawn in a second, beside peers of the same size.
 
 All go on from one prompt under the delay pattern and draw with top-k. What the first frame waits
-for, building and compiling, is not in the figures but told apart. Below them lies what no machine
+for, building and compiling, is printed apart. Below them lies what no machine
 can beat that reads each matrix once a step, and the keys and values of the steps before.
 
 Letters: B batch, K codebooks, T codec frames.
@@ -27,7 +27,7 @@ from benchmarks.limits import READ, limits
 from benchmarks.musicgen import musicgen, musicgen_decode
 from benchmarks.plain_gpt import PlainGPT, plain_decode, plain_gpt
 from benchmarks.report import Section, as_times
-from benchmarks.rounds import Candidate, Figure, interleave, ratio
+from benchmarks.rounds import Candidate, Measurement, interleave, ratio
 from benchmarks.sizes import (
     MUSICGEN,
     OURS,
@@ -145,7 +145,7 @@ def generate_section(
         first = next((n for n in drawings if n.partition(":")[0] == name.partition(":")[0]), name)
         candidates.append(drawing.candidate(name, None if name == first else first))
     found = interleave(candidates, settings.rounds, "generate", show_progress, warm_up=False)
-    medians = {figure.name: figure.rate.median for figure in found}
+    medians = {measurement.name: measurement.rate.median for measurement in found}
     for name, drawing in drawings.items():
         facts[name] = drawing.describe(medians[name])
     for name, drawing in larger.items():
@@ -289,14 +289,14 @@ def _a_little(decode: Callable[[Tensor, int], Tensor]) -> Callable[[Tensor, int]
     return lambda prompt, frames: decode(prompt, min(frames, prompt.shape[2] + 8))
 
 
-def _ratios(found: Sequence[Figure]) -> dict[str, str]:
+def _ratios(found: Sequence[Measurement]) -> dict[str, str]:
     """How much faster each way of this package is than each peer's best."""
     facts = {}
     for peer in (PLAIN, MUSICGEN):
-        theirs = [figure for figure in found if f": {peer}" in figure.name]
+        theirs = [measurement for measurement in found if f": {peer}" in measurement.name]
         if not theirs:
             continue
-        best = max(theirs, key=lambda figure: figure.rate.median)
-        for mine in (figure for figure in found if f": {OURS}" in figure.name):
+        best = max(theirs, key=lambda measurement: measurement.rate.median)
+        for mine in (measurement for measurement in found if f": {OURS}" in measurement.name):
             facts[f"{mine.name} / {best.name.partition(': ')[2]}"] = as_times(ratio(mine, best))
     return facts

@@ -28,7 +28,7 @@ from benchmarks.disturbance import Sample, Stopwatch
 from benchmarks.limits import BF16, FP32, limits
 from benchmarks.musicgen import musicgen, musicgen_decode
 from benchmarks.report import Section, as_times
-from benchmarks.rounds import Candidate, Figure, figures, interleave, ratio
+from benchmarks.rounds import Candidate, Measurement, interleave, measurements, ratio
 from benchmarks.sizes import (
     MUSICGEN,
     OURS,
@@ -95,7 +95,7 @@ def _training(
     size: ModelSize,
     facts: dict[str, Any],
     show_progress: bool,
-) -> list[Figure]:
+) -> list[Measurement]:
     bf16 = best_precision("cpu") == "bf16-mixed"
     candidates = limits()
     first: dict[bool, str] = {}
@@ -147,7 +147,7 @@ def _kept_bytes(trainee: Trainee, bf16: bool) -> int:
 
 def _drawing(
     settings: LengthSettings, size: ModelSize, facts: dict[str, Any], show_progress: bool
-) -> list[Figure]:
+) -> list[Measurement]:
     points = list(settings.frames)
     torch.manual_seed(0)
     windowed = replace(size, frames=settings.window)
@@ -179,8 +179,8 @@ def _drawing(
             own = f"{name}, {point} frames"
             against = None if own == first else first
             candidates.append(Candidate(own, None, settings.last, "frames/s", against))
-    found = figures(candidates, samples)
-    by_name = {figure.name: figure for figure in found}
+    found = measurements(candidates, samples)
+    by_name = {measurement.name: measurement for measurement in found}
     for name in makers:
         shortest, longest = (by_name[f"{name}, {n} frames"] for n in (points[0], points[-1]))
         facts[f"{name}, time a frame at {points[-1]} against at {points[0]} frames"] = as_times(

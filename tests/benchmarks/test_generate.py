@@ -127,9 +127,9 @@ def test_too_few_codes_are_not_measured() -> None:
         _Drawing(short, SIZE, 5, 1)()
 
 
-def test_the_section_has_figures_with_shares() -> None:
+def test_the_section_has_measurements_with_shares() -> None:
     section = generate_section(SETTINGS, SIZE, show_progress=False)
-    shares = {f.name: f.share for f in section.figures if f.share is not None}
+    shares = {f.name: f.share for f in section.measurements if f.share is not None}
     assert "batch 1: this package, eager, float32" in shares
     assert "batch 3: plain GPT, float32" in shares
     assert all(0 < share < 1.2 for share in shares.values())
@@ -145,7 +145,7 @@ def test_the_section_measures_musicgen() -> None:
     pytest.importorskip("transformers")
     settings = replace(SETTINGS, peers=("musicgen",), batches=(2,), large_codebooks=())
     section = generate_section(settings, SIZE, show_progress=False)
-    names = [f.name for f in section.figures]
+    names = [f.name for f in section.measurements]
     for kind in ("growing cache", "static cache"):
         assert f"batch 2: MusicGen, {kind}, float32" in names
 
@@ -163,10 +163,10 @@ LENGTH = LengthSettings(
 
 def test_length_is_measured_in_training_and_drawing() -> None:
     section = length_section(LENGTH, SIZE, show_progress=False)
-    names = [figure.name for figure in section.figures]
+    names = [measurement.name for measurement in section.measurements]
     assert "train 8 frames" in names and "train 16 frames, checkpointing" in names
     assert "draw this package, 30 frames" in names
-    by_name = {figure.name: figure for figure in section.figures}
+    by_name = {measurement.name: measurement for measurement in section.measurements}
     drawn = by_name["draw this package, 30 frames"]
     assert len(drawn.samples) == LENGTH.rounds and drawn.against == "draw this package, 6 frames"
     kept = [
@@ -179,7 +179,7 @@ def test_length_is_measured_in_training_and_drawing() -> None:
 def test_length_measures_musicgen() -> None:
     pytest.importorskip("transformers")
     section = length_section(replace(LENGTH, peers=("musicgen",)), SIZE, show_progress=False)
-    drawn = [f for f in section.figures if f.name.startswith("draw MusicGen")]
+    drawn = [f for f in section.measurements if f.name.startswith("draw MusicGen")]
     assert len(drawn) == 3 and all(s.seconds > 0 for f in drawn for s in f.samples)
 
 

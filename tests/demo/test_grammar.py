@@ -65,7 +65,7 @@ def test_whatever_breaks_a_rule_is_no_piece() -> None:
 
 
 def test_entropy_of_the_demo_set() -> None:
-    """Figures that the README states."""
+    """Numbers that the README states."""
     assert GRAMMAR.count == 1_261_050
     assert GRAMMAR.bits == pytest.approx(20.266, abs=1e-3)
     assert GRAMMAR.bits_by_bar == pytest.approx((6.969, 0, 6.648, 0, 0, 0, 6.648, 0), abs=1e-3)

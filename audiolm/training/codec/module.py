@@ -386,7 +386,7 @@ class CodecTraining(pl.LightningModule):
     def validation_step(self, waveform: Tensor, batch_idx: int) -> None:
         for n_q in sorted(set(self.quantization["levels"])) if self.quantizes else [0]:
             decoded, codes = self.reconstruct(waveform, n_q)
-            # Before there are codebooks, the figures are those of the auto-encoder.
+            # Before there are codebooks, the metrics are those of the auto-encoder.
             end = f"k{n_q}" if self.quantizes else "unquantized"
             # The ratio of a pause says nothing, and is so low that one of them hides all others.
             sounds = waveform.square().mean(dim=(1, 2)).sqrt() > SILENT
@@ -437,14 +437,14 @@ class CodecTraining(pl.LightningModule):
 
 
 class _Means:
-    """Means of named figures."""
+    """Means of named metrics."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, figures: Mapping[str, Tensor], count: int = 1) -> None:
-        for name, value in figures.items():
+    def add(self, metrics: Mapping[str, Tensor], count: int = 1) -> None:
+        for name, value in metrics.items():
             value = value.detach().double() * count
             self._sums[name] = self._sums[name] + value if name in self._sums else value
             self._counts[name] = self._counts.get(name, 0) + count

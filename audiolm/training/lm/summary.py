@@ -83,7 +83,7 @@ def describe_plan(
     trainer: pl.Trainer,
     ema_decay: float | None,
 ) -> str:
-    """The plan as lines to print, one figure each."""
+    """The plan as lines to print, one number each."""
     max_steps, precision = trainer.max_steps, trainer.precision
     mix, model = data.mix, module.model
     context, codebooks = module.hparams["context_frames"], mix.num_codebooks
