@@ -156,7 +156,7 @@ def read_conditions(
     if (text := told.get(vocabulary.text or "")) is not None:
         unknown = vocabulary.unknown_characters(text)
         if unknown:
-            print(f"left out of the text, as no text in training had them: {unknown}")
+            print(f"skipped in the text, as no text in training had them: {unknown}")
     vector = told.get(vocabulary.vector or "")
     if isinstance(vector, str) and vector.endswith(".npy"):
         try:

@@ -149,7 +149,7 @@ def make_data(cfg: DictConfig, module: CodecTraining) -> WaveformData:
         module.settings["channels"],
     )
     for name, reason in waveforms.skipped.items():
-        print(f"left out  {name}: {reason}")
+        print(f"skipped   {name}: {reason}")
     hop = int(module.model.encoder.hop_length)
     return WaveformData(
         waveforms,

@@ -51,8 +51,8 @@ def check_words(trained: TrainedModel, data: TokenData) -> None:
             print(f"untold     {unknown} held-out clips with a {column} that was not in training")
     if words.text:
         said = "".join(values.get(words.text, "") for values in told)
-        if left_out := words.unknown_characters(said):
-            print(f"untold     characters of held-out texts not in training: {left_out}")
+        if skipped := words.unknown_characters(said):
+            print(f"untold     characters of held-out texts not in training: {skipped}")
 
 
 def held_out_metrics(

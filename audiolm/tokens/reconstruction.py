@@ -54,7 +54,7 @@ from tqdm import tqdm
 
 from audiolm.audio import AudioError, read_audio, write_wav
 from audiolm.codec.distances import mel_distance, si_snr
-from audiolm.datasets.clip import LeftOut
+from audiolm.datasets.clip import SkippedClip
 from audiolm.files import one_line, replacing
 from audiolm.spectrogram import draw_spectrogram
 from audiolm.tokens.store import TokenStore, check_codec
@@ -117,7 +117,7 @@ class Heard:
 
     folder: Path
     clips: tuple[HeardClip, ...]
-    not_compared: tuple[LeftOut, ...]
+    not_compared: tuple[SkippedClip, ...]
 
     @property
     def si_snr(self) -> float:
@@ -225,7 +225,7 @@ def listen(
     check_codec(store, codec.identity())
     folder = Path(folder)
     heard: list[HeardClip] = []
-    not_compared: list[LeftOut] = []
+    not_compared: list[SkippedClip] = []
     if num_checks == 0:
         return Heard(folder, (), ())
     _remove_old(folder)
@@ -236,7 +236,7 @@ def listen(
         try:
             heard.append(_hear(store, codec, clip, folder / f"{number:03d}", seed))
         except AudioError as error:
-            not_compared.append(LeftOut(error.path, error.reason))
+            not_compared.append(SkippedClip(error.path, error.reason))
     result = Heard(folder, tuple(heard), tuple(not_compared))
     with replacing(folder / "listen.json") as temporary:
         # ASCII: names of files need not be valid Unicode.

@@ -192,7 +192,7 @@ class _Drawing:
 def _decoders(
     settings: GenerateSettings, size: ModelSize, facts: dict[str, Any]
 ) -> Iterator[Decoder]:
-    """This package's, then the peers'. `facts` gets why a peer was left out."""
+    """This package's, then the peers'. `facts` gets why a peer was skipped."""
     ours = _build(size)
     began = time.perf_counter()
     choose_engine("auto", ours, size.num_steps)

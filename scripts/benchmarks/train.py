@@ -146,7 +146,7 @@ def _lightning(
 def make_trainees(settings: TrainSettings, size: ModelSize, facts: dict[str, Any]) -> list[Trainee]:
     """This package's model first, then it with other kernels, then the peers; then all compiled.
 
-    `facts` gets the time it took to compile, and why a peer was left out.
+    `facts` gets the time it took to compile, and why a peer was skipped.
     """
     codes = random_codes(size, settings.batch_size)
     steps = lay_out(

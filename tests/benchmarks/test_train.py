@@ -54,7 +54,7 @@ def test_every_candidate_learns_the_same_codes() -> None:
         assert all(p.dtype == torch.float32 for p in trainee.model.parameters())
 
 
-def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*arguments: object) -> None:
         raise ImportError("no transformers")
 

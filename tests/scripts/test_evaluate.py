@@ -109,7 +109,7 @@ def test_everything_is_measured_and_written(run: Path, run_script: RunScript) ->
     assert len(list(run.glob("wandb/offline-run-*"))) == 2 and len(ids) == 1
 
 
-def test_the_slow_parts_can_be_left_out(run: Path, workplace: Path, run_script: RunScript) -> None:
+def test_the_slow_parts_can_be_skipped(run: Path, workplace: Path, run_script: RunScript) -> None:
     ran = run_script("evaluate", "num_samples=0", "logger=csv")
     assert ran.code == 0, ran.err
     alone = evaluation(run)

@@ -142,7 +142,7 @@ def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[s
 
 
 def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iterator[str]:
-    """What the model is told, and what is left out for it."""
+    """What the model is told, and what is skipped for it."""
     words = module.vocabulary
     if words is not None:
         told = [f"{column} ({len(names)} names)" for column, names in words.labels.items()]
@@ -152,10 +152,10 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iter
             )
         if words.vector:
             told.append(f"{words.vector} ({words.vector_size} numbers)")
-        yield f"  told        {', '.join(told)}; left out with probability {words.drop:g}"
+        yield f"  told        {', '.join(told)}; dropped with probability {words.drop:g}"
     if data.too_long:
         yield (
-            f"  left out    {data.too_long:,} clips longer than the context: their text is not "
+            f"  skipped     {data.too_long:,} clips longer than the context: their text is not "
             f"that of a window"
         )
 

@@ -128,7 +128,7 @@ def test_a_stop_while_decoding_leaves_nothing_that_is_taken_for_whole(
     assert len(load(folder).ids) == 4
 
 
-def test_what_cannot_be_used_is_left_out_with_its_reason(folder: Path) -> None:
+def test_what_cannot_be_used_is_skipped_with_its_reason(folder: Path) -> None:
     write(folder / "silent.wav", np.zeros(500))
     write(folder / "tiny.wav", np.ones(1), 48000)
     write(folder / "huge.wav", np.full(500, 1e6))
