@@ -97,7 +97,7 @@ def _is_codec_run(checkpoint: Path) -> bool:
 
 
 def best_checkpoint(run_dir: Path) -> Path:
-    """The best one of a run, or its last where nothing was held out."""
+    """The best one of a run, or its last where there is no validation set."""
     best = run_dir / "checkpoints" / "best.ckpt"
     return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
 

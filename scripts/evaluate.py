@@ -1,7 +1,7 @@
 """What a trained model is worth: python scripts/evaluate.py [key=value]
 
-On held-out recordings: the loss beside its baselines, in bits of audio, and calibration. On
-samples: how far they are from held-out clips, and what they have from the training set.
+On validation recordings: the loss beside its baselines, in bits of audio, and calibration. On
+samples: how far they are from validation clips, and what they have from the training set.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from audiolm.cli.app import start
 from audiolm.cli.build import make_sampling
 from audiolm.cli.store import codes
 from audiolm.codec import load_codec
-from audiolm.evaluation.held_out import Metrics, check_words, data_of_the_run, held_out_metrics
 from audiolm.evaluation.page import draw_page
 from audiolm.evaluation.published import check_published
 from audiolm.evaluation.samples import Samples
 from audiolm.evaluation.table import evaluation_table, flat_numbers
+from audiolm.evaluation.validation import Metrics, check_words, data_of_the_run, validation_metrics
 from audiolm.files import replacing
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
@@ -66,7 +66,7 @@ def main(cfg: DictConfig) -> None:
     metrics = {
         "checkpoint": str(path),
         "step": trained.step,
-        **held_out_metrics(module, trained, data, device),
+        **validation_metrics(module, trained, data, device),
     }
     out = Path(cfg.out) if cfg.out else run_folder(path) / "evaluation.json"
     if samples is not None:

@@ -138,7 +138,8 @@ def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> s
     for told in data.examples(1):
         known = data.conditions.vocabulary.labels if data.conditions else {}
         for column, value in told.items():
-            # Not a vector, which is no argument of a command, nor a name that held-out clips have.
+            # Not a vector, which is no argument of a command, nor a name that validation clips
+            # have.
             if isinstance(value, str) and value in known.get(column, [value]):
                 words.append(f"conditioning.{column}={value}")
         words.append(f"duration={cfg.context:g}")  # at most: it ends by itself

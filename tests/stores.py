@@ -154,7 +154,7 @@ def recordings(tmp_path: Path) -> Path:
 def make_store(tmp_path: Path) -> Callable[..., TokenStore]:
     """A store of given codes: make_store({id: codes (K, T)}, splits={id: name}, num_shards=2).
 
-    groups: {id: what the clip is held out with}; a clip that is not there goes by its id.
+    groups: {id: what the clip shares the split of}; a clip that is not there goes by its id.
     """
     made = 0
 

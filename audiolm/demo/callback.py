@@ -33,7 +33,7 @@ def score_demo(
 ) -> None:
     """Hear how well samples of the best model keep to the grammar of the demo set.
 
-    Printed, and written to scores.json beside the held-out loss and the seconds of each stage.
+    Printed, and written to scores.json beside the validation loss and the seconds of each stage.
 
     Args:
         run_dir: the folder of the run.
@@ -57,7 +57,7 @@ def score_demo(
         )
     )
     metrics = {
-        "held_out": best_validation(run_dir),
+        "validation": best_validation(run_dir),
         "set_bits_per_second": BITS_A_PIECE / PIECE_DURATION,
         "samples": samples.metrics(),
         "ceiling": ceiling.metrics(),

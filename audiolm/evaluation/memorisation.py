@@ -1,6 +1,6 @@
 """What a clip has word for word from the training set: the longest run of frames that both hold.
 
-Real recordings share runs too (silence, held notes, a jingle), so the runs of held-out clips are
+Real recordings share runs too (silence, held notes, a jingle), so the runs of validation clips are
 the baseline. Two kinds are told apart by the codebooks that have to agree:
 
     all of them      the same sound, to the last code: copied

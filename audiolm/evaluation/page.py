@@ -19,7 +19,7 @@ from audiolm.files import replacing
 LEAST = 20
 """Codes in a bin of confidence that is drawn: the share of a few is noise."""
 
-_COLOURS = {"generated": "tab:orange", "held_out": "tab:blue", "training": "tab:grey"}
+_COLOURS = {"generated": "tab:orange", "validation": "tab:blue", "training": "tab:grey"}
 
 
 def draw_page(path: Path | str, metrics: Mapping[str, Any], title: str) -> None:
@@ -60,7 +60,7 @@ def _draw_nats(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
         axes.bar(offsets, [row[name] for row in rows], 0.8 / len(names), label=label)
     axes.set_xticks(range(len(rows)), [str(row["codebook"]) for row in rows])
     axes.set_xlabel("codebook")
-    axes.set_ylabel("nats per held-out code")
+    axes.set_ylabel("nats per validation code")
     axes.set_ylim(0, 1.25 * max(row[name] for row in rows for name in names))  # for the legend
     axes.legend(fontsize=8)
 
@@ -101,7 +101,7 @@ def _draw_distances(axes: Axes, frechet: Mapping[str, Mapping[str, Any]]) -> Non
         sets = np.array(d["training_sets"]) / max(d["training"], 1e-12)
         axes.plot([place] * len(sets), sets, "_", color="black", markersize=14)
     axes.set_xticks(range(len(frechet)), [name.replace("_", " ") for name in frechet])
-    axes.set_ylabel("Fréchet distance to held out, of training = 1")
+    axes.set_ylabel("Fréchet distance to validation, of training = 1")
     axes.legend(fontsize=8)
 
 

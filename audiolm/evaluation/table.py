@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 NATS = ("model", "without_conditions", "bigram", "unigram", "uniform", "calibration_error")
-KINDS = ("generated", "held_out", "training")
+KINDS = ("generated", "validation", "training")
 
 
 def evaluation_table(metrics: Mapping[str, Any]) -> str:
@@ -28,8 +28,8 @@ def _likelihood(metrics: Mapping[str, Any]) -> Iterator[str]:
     rows = metrics["nats_per_code"]
     columns = [name for name in NATS if name in rows[0]]
     yield (
-        f"{metrics['held_out_codes']:,} held-out codes, {metrics['held_out_seconds']:.1f} s, of "
-        f"{', '.join(metrics['stores'])}; nats per code"
+        f"{metrics['validation_codes']:,} validation codes, {metrics['validation_seconds']:.1f} s, "
+        f"of {', '.join(metrics['stores'])}; nats per code"
     )
     yield _row("codebook", [_words(name) for name in columns], 10)
     for row in rows:
@@ -48,7 +48,7 @@ def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]
     number = clips["num_clips"]
     most = clips["most_seconds"]
     yield (
-        f"{number['generated']} samples of at most {most:.4g} s, {number['held_out']} held-out "
+        f"{number['generated']} samples of at most {most:.4g} s, {number['validation']} validation "
         f"clips and {clips['training_sets']} x {number['training']} training clips, all from codes"
     )
     yield _row("", [_words(kind) for kind in KINDS])
@@ -58,7 +58,7 @@ def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]
         cells.insert(1, "")
         sets = distances["training_sets"]
         spread = f"  ({min(sets):.3f} to {max(sets):.3f})" if len(sets) > 1 else ""
-        yield _row(f"Fréchet distance to held-out, {what}", cells) + spread
+        yield _row(f"Fréchet distance to validation, {what}", cells) + spread
     yield _row("seconds, median", [f"{clips['seconds'][kind]['median']:.2f}" for kind in KINDS])
     yield _row(
         "seconds, quartiles",

@@ -10,7 +10,7 @@ work a frame, in one of two ways:
               next, which is read anew; a step sees between half a window and a whole one
 
 A ring takes rotary positions, which know distances only, and a pattern whose steps repeat. It costs
-less, and held-out recordings are no less probable with it, though no such thing was in training.
+less, and validation recordings are no less probable with it, though no such thing was in training.
 
 A model with an end token ends each sample where a recording would end: when codebook 0 draws the
 end, the other codebooks are drawn up to that frame, and nothing behind it. The samples of a batch

@@ -35,8 +35,8 @@ def codec(make_tiny_codec: Callable[..., EncodecCodec]) -> EncodecCodec:
 
 @pytest.fixture(scope="module")
 def compared(codec: EncodecCodec) -> Comparison:
-    held_out, *training = (hear_clips(random_codes(6, 60, seed), codec) for seed in range(4))
-    return Comparison(held_out, training, codec)
+    validation, *training = (hear_clips(random_codes(6, 60, seed), codec) for seed in range(4))
+    return Comparison(validation, training, codec)
 
 
 def test_real_clips_are_near_and_others_far(codec: EncodecCodec, compared: Comparison) -> None:
@@ -49,7 +49,7 @@ def test_real_clips_are_near_and_others_far(codec: EncodecCodec, compared: Compa
         assert unlike["frechet"][name]["generated"] > 2 * unlike["frechet"][name]["training"]
     sets = alike["frechet"]["latents"]["training_sets"]
     assert len(sets) == 3 and sorted(sets)[1] == alike["frechet"]["latents"]["training"]
-    same = compared.metrics(compared.held_out, 60, ends=False)
+    same = compared.metrics(compared.validation, 60, ends=False)
     assert same["frechet"]["latents"]["generated"] == pytest.approx(0, abs=1e-6)
     assert unlike["codes_used"]["generated"] == [4 / 32] * 4
     assert alike["ended"] is None
@@ -63,7 +63,7 @@ def test_samples_that_end_and_samples_that_fail(codec: EncodecCodec, compared: C
     assert metrics["ended"] == 0.75
     assert metrics["seconds"]["generated"]["median"] == pytest.approx((30 + 55) / 2 / RATE)
     assert metrics["loop"]["generated"] == pytest.approx(1 / 3)  # of those with sound
-    assert metrics["num_clips"] == {"generated": 4, "held_out": 6, "training": 6}
+    assert metrics["num_clips"] == {"generated": 4, "validation": 6, "training": 6}
     nothing = compared.metrics(hear_clips(codes[:1], codec), 60, ends=True)
     assert nothing["frechet"]["latents"]["generated"] is None
     assert nothing["loop"]["generated"] == 0
@@ -127,8 +127,8 @@ def metrics(codec: EncodecCodec, compared: Comparison, make_store: Any) -> dict[
         "checkpoint": "best.ckpt",
         "step": 7,
         "stores": ["tokens"],
-        "held_out_codes": 4000,
-        "held_out_seconds": 15.0,
+        "validation_codes": 4000,
+        "validation_seconds": 15.0,
         "bits_per_second": 500.0,
         "codec_bits_per_second": 1333.3,
         "baselines_bits_per_second": {"bigram": 700.0, "unigram": 900.0, "uniform": 1333.3},
@@ -137,13 +137,13 @@ def metrics(codec: EncodecCodec, compared: Comparison, make_store: Any) -> dict[
         "clips": {
             "most_seconds": 0.9,
             **compared.metrics(generated, 60, ends=True),
-            "clip_seconds": {k: [0.9, 0.8] for k in ("generated", "held_out", "training")},
+            "clip_seconds": {k: [0.9, 0.8] for k in ("generated", "validation", "training")},
         },
         "memorisation": {
-            name: {"generated": described, "held_out": described}
+            name: {"generated": described, "validation": described}
             for name in ("all_codebooks", "codebook_0")
         },
-        "published": {"dnsmos": {"generated": 3.1, "held_out": 3.5, "training": 3.4}},
+        "published": {"dnsmos": {"generated": 3.1, "validation": 3.5, "training": 3.4}},
     }
 
 
@@ -159,10 +159,10 @@ def test_where_a_run_is_from(metrics: dict[str, Any]) -> None:
 def test_the_table_holds_what_was_found(metrics: dict[str, Any]) -> None:
     table = evaluation_table(metrics)
     for words in (
-        "4,000 held-out codes, 15.0 s, of tokens",
+        "4,000 validation codes, 15.0 s, of tokens",
         "model 500; bigram 700, unigram 900, uniform 1333; codec 1333",
         "in 37.5% of the codec's bits",
-        "2 samples of at most 0.9 s, 6 held-out clips and 3 x 6 training clips",
+        "2 samples of at most 0.9 s, 6 validation clips and 3 x 6 training clips",
         "ended by itself",
         "sample 0 from 0.07 s on: one.wav from 0.60 s on",
         "dnsmos",

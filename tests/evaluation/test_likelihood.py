@@ -1,4 +1,4 @@
-"""Held-out metrics: by brute force on a model so small that every clip can be written down."""
+"""Validation metrics: by brute force on a model so small that every clip can be written down."""
 
 from __future__ import annotations
 

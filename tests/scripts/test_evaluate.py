@@ -81,24 +81,24 @@ def test_everything_is_measured_and_written(run: Path, run_script: RunScript) ->
         assert 0.5 * row["uniform"] < row["model"] < 1.2 * row["uniform"]
         assert 0 <= row["calibration_error"] < 0.5
         assert row["bigram"] < 1.3 * row["unigram"]
-    frames = metrics["held_out_codes"] / 4
-    assert metrics["held_out_seconds"] == pytest.approx(frames * 12 / 800)
+    frames = metrics["validation_codes"] / 4
+    assert metrics["validation_seconds"] == pytest.approx(frames * 12 / 800)
     # A second has 800 / 12 frames of four codes and now and then an end, which costs too.
     codes = rows[-1]["model"] * 4 * 800 / 12 / math.log(2)
     assert codes < metrics["bits_per_second"] < 1.05 * codes
     assert metrics["codec_bits_per_second"] == pytest.approx(4 * 5 * 800 / 12)
     bins = metrics["calibration"]["all"]
-    assert len(bins) == 15 and sum(b["codes"] for b in bins) > metrics["held_out_codes"]
+    assert len(bins) == 15 and sum(b["codes"] for b in bins) > metrics["validation_codes"]
 
     clips = metrics["clips"]
-    assert clips["num_clips"] == {"generated": 3, "held_out": 3, "training": 3}
+    assert clips["num_clips"] == {"generated": 3, "validation": 3, "training": 3}
     assert clips["most_seconds"] == pytest.approx(1.2)
     assert metrics["sampling"]["seeds"] == [0, 1, 2]
     for distances in clips["frechet"].values():
         assert distances["generated"] > 0 and distances["training"] > 0
     for name in ("all_codebooks", "codebook_0"):
         shared = metrics["memorisation"][name]
-        assert len(shared["generated"]) == len(shared["held_out"]) == 3
+        assert len(shared["generated"]) == len(shared["validation"]) == 3
         assert all(r["seconds"] <= r["of_seconds"] for kind in shared.values() for r in kind)
     assert (run / "evaluation.png").stat().st_size > 10_000
     for words in ("bits a second of audio", "Fréchet distance", "shared with training"):
@@ -124,7 +124,7 @@ def test_the_slow_parts_can_be_skipped(run: Path, workplace: Path, run_script: R
     assert metrics["nats_per_code"] == alone["nats_per_code"]
 
 
-def test_samples_are_told_what_held_out_clips_are(
+def test_samples_are_told_what_validation_clips_are(
     workplace: Path, run_script: RunScript, local: list[str], spoken: Path
 ) -> None:
     arguments = [*local[:2], f"data.path={spoken}", *local[3:], "conditioning=label"]
@@ -140,7 +140,7 @@ def test_samples_are_told_what_held_out_clips_are(
     assert told < untold and metrics["conditions_bits_per_second"] > 0
     assert metrics["sampling"]["guidance"] == 2
     assert 0 <= metrics["clips"]["ended"] <= 1
-    # Twice as long as the longest held-out clip, or what was asked for.
+    # Twice as long as the longest validation clip, or what was asked for.
     assert metrics["clips"]["most_seconds"] == pytest.approx(1.2)
     pytest.importorskip("transformers")
     empty = f"published_models.recogniser={workplace}"
@@ -163,7 +163,7 @@ def test_a_copy_of_the_training_set_is_told(
             assert found["clip"] == store.record(clip)["id"]
             assert found["seconds"] == pytest.approx(50 * 12 / 800)
             assert found["clip_at_seconds"] == pytest.approx(20 * 12 / 800)
-        assert all(found["seconds"] < 0.75 for found in runs["held_out"])
+        assert all(found["seconds"] < 0.75 for found in runs["validation"])
 
 
 @pytest.mark.parametrize(

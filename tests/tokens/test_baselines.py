@@ -176,19 +176,19 @@ def test_long_clips_are_counted_in_pieces(make_store: Any) -> None:
 
 
 def test_stores_weigh_what_their_shares_say(make_store: Any) -> None:
-    """Training codes 0 in one store and 1 in the other; held out is a clip of 0."""
+    """Training codes 0 in one store and 1 in the other; the validation set is a clip of 0."""
     stores = [
         make_store({"a": np.zeros((1, 1000), int), "b": np.zeros((1, 10), int)}, size=2),
         make_store({"a": np.ones((1, 200), int)}, size=2),
     ]
     spans = [spans_of([0], 0, [1000]), spans_of([0], 0, [200])]
-    held_out = [spans_of([1], 0, [10]), spans_of([], 0, [])]
-    found = measure_codebook_baselines(stores, spans, held_out, shares=(0.25, 0.75))
+    validation = [spans_of([1], 0, [10]), spans_of([], 0, [])]
+    found = measure_codebook_baselines(stores, spans, validation, shares=(0.25, 0.75))
     counts = np.array([[0.25 * 1200, 0.75 * 1200]])
     assert found.unigram == pytest.approx(unigram_cross_entropy(counts, np.array([[10, 0]])))
 
 
-def test_nothing_held_out(make_store: Any) -> None:
+def test_nothing_validation(make_store: Any) -> None:
     store = make_store({"a": np.zeros((1, 9), int)}, size=2)
-    with pytest.raises(ValueError, match="nothing is held out"):
+    with pytest.raises(ValueError, match="there is no validation set"):
         measure_codebook_baselines([store], [spans_of([0], 0, [9])], [spans_of([], 0, [])])

@@ -153,7 +153,7 @@ def prepare_store(
     says of it (split, label, text) is taken anew. Files that cannot be read any more are skipped;
     these and the check's are listed in the summary and in `left_out.json`.
 
-    group: the column (or label, text) whose clips of one value are held out together; None: each
+    group: the column (or label, text) whose clips of one value are split off together; None: each
         clip by itself.
     part: encode only this part of the work. All parts may run at the same time, with the same
         `store_dir` or each with its own; which then have to be put together. The part that finds
@@ -327,7 +327,7 @@ def _finish(
 
 
 def _split_hashes(report: CheckReport, group: str | None) -> NDArray[np.uint64]:
-    """For each clip, the hash of what is held out together with it.
+    """For each clip, the hash of what is split off together with it.
 
     Raises ValueError for a group of which the source says nothing.
     """

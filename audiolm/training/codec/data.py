@@ -207,8 +207,8 @@ class TrainingSegments(Dataset[Tensor]):
         return torch.nn.functional.pad(waveform * gain, (0, self.length - length))
 
 
-class HeldOutSegments(Dataset[Tensor]):
-    """Up to `count` segments (C, N) from the middle of held-out recordings, at one level."""
+class ValidationSegments(Dataset[Tensor]):
+    """Up to `count` segments (C, N) from the middle of validation recordings, at one level."""
 
     def __init__(
         self, waveforms: Waveforms, spans: NDArray[Any], length: int, level: float, count: int
@@ -273,12 +273,12 @@ class WaveformData(pl.LightningDataModule):
         waveforms: the recordings.
         hop_length: samples of a codec's frame, of which a segment holds a whole number.
         segment: seconds of a training segment, at least.
-        valid_segment: seconds of a held-out one, at least.
+        valid_segment: seconds of a validation segment, at least.
         batch_size: B, segments a step.
-        level: see `TrainingSegments`; held-out segments are at the mean of the two.
+        level: see `TrainingSegments`; validation segments are at the mean of the two.
         weights: see `TrainingSegments`.
-        valid_fraction: share of the recordings that is held out, by a hash of their names.
-        num_valid: held-out segments, at most.
+        valid_fraction: share of the recordings for validation, by a hash of their names.
+        num_valid: validation segments, at most.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in the training process.
 
@@ -328,7 +328,7 @@ class WaveformData(pl.LightningDataModule):
         self.train_segments = TrainingSegments(
             waveforms, self.train_spans, length, (level[0], level[1]), weights or {}, seed
         )
-        self.valid_segments = HeldOutSegments(
+        self.valid_segments = ValidationSegments(
             waveforms, self.valid_spans, valid_length, sum(level) / 2, num_valid
         )
 

@@ -1,4 +1,4 @@
-"""Hear a codec while it trains: held-out segments beside their originals.
+"""Hear a codec while it trains: validation segments beside their originals.
 
 C audio channels, N audio samples.
 """
@@ -20,7 +20,7 @@ from audiolm.training.loggers.wandb import log_audio
 
 
 class ReconstructionCallback(pl.Callback):
-    """After each validation writes held-out segments as the codec decodes them, and logs them.
+    """After each validation writes validation segments as the codec decodes them, and logs them.
 
     As step_00001000_0.wav with a spectrogram, beside original_0.wav. In W&B the clips are the media
     `reconstructions`, each original before its copy, and their spectrograms

@@ -181,7 +181,7 @@ class LanguageModelTraining(pl.LightningModule):
             total += new
 
     def on_validation_epoch_end(self) -> None:
-        # Sums over all ranks, then one division: every held-out code counts once and the same.
+        # Sums over all ranks, then one division: every validation code counts once and the same.
         sums = [self.trainer.strategy.reduce(x, reduce_op="sum") for x in self._valid]
         self._log_nats("valid", *cast(list[Tensor], sums))
 

@@ -32,7 +32,7 @@ class SampleCallback(pl.Callback):
 
     Written to `folder` as step_00001000_sample_000.wav and .png, and logged to W&B where it is on.
     The seeds are the same each time, so that clips of different steps compare. A conditional model
-    is told what the first held-out clips are.
+    is told what the first validation clips are.
 
     Args:
         codec: turns codes into sound.
@@ -133,7 +133,7 @@ class SampleCallback(pl.Callback):
         )
 
     def _told(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
-        """What is told of each clip to draw: nothing, or that of the first held-out clips."""
+        """What is told of each clip to draw: nothing, or that of the first validation clips."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         told = data.examples(self.num_samples) if isinstance(data, TokenData) else []
         return [*told, *({} for _ in range(self.num_samples - len(told)))]

@@ -31,7 +31,7 @@ from audiolm.training.lm.module import LanguageModelTraining
 
 
 def measure_baselines(data: TokenData) -> Baselines:
-    """The baselines of what is trained on and of all that is held out."""
+    """The baselines of what is trained on and of the validation set."""
     stores, mix = data.mix.stores, data.mix
     train = [
         count_codes(store, split.train).counts
@@ -39,12 +39,12 @@ def measure_baselines(data: TokenData) -> Baselines:
     ]
     mixed = mix_counts(train, mix.shares)
     if total := data.valid_frames:
-        held_out = [
+        validation = [
             (count_codes(store, split.valid).counts, int(split.valid["frames"].sum()) / total)
             for store, split in zip(stores, data.splits, strict=True)
             if len(split.valid)
         ]
-        unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*held_out, strict=True)))
+        unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*validation, strict=True)))
     else:
         unigram = unigram_entropy(mixed)
     return Baselines(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
@@ -127,7 +127,7 @@ def describe_plan(
 
 
 def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[str]:
-    """What is trained on, held out and neither; of a mix, under a line for each store."""
+    """What is for training, validation and neither; of a mix, under a line for each store."""
     stores, shares = data.mix.stores, data.mix.shares
     for store, split, share, through in zip(stores, data.splits, shares, passes, strict=True):
         if len(stores) > 1:
@@ -136,7 +136,7 @@ def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[s
                 f"{through:.1f} passes"
             )
         yield f"  train       {_amount(store, split.train)}"
-        yield f"  held out    {_amount(store, split.valid)}"
+        yield f"  validation  {_amount(store, split.valid)}"
         if len(split.test):
             yield f"  test        {_amount(store, split.test)}, not used"
 

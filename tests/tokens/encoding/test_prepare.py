@@ -185,7 +185,7 @@ def test_exact_duplicates_share_codes_and_split(
     assert [store.record(i)["split"] for i in (25, 26)] == ["test", "test"]
 
 
-def test_clips_of_a_group_are_held_out_together(recordings, codec, tmp_path, check_clips_here):
+def test_clips_of_a_group_are_validation_together(recordings, codec, tmp_path, check_clips_here):
     clips = [
         Clip(clip.id, clip.path, label="a", columns={"speaker": "ann"} if i % 2 else {})
         for i, clip in enumerate(folder_clips(recordings))

@@ -292,7 +292,7 @@ def test_every_level_sends_the_encoder_a_gradient() -> None:
     assert not torch.allclose(found[0], found[1]) and not torch.allclose(found[1], found[2])
 
 
-def test_a_silent_held_out_segment_does_not_hide_the_others(waveforms: Waveforms) -> None:
+def test_a_silent_validation_segment_does_not_hide_the_others(waveforms: Waveforms) -> None:
     module = make_module()
     module.on_validation_epoch_start()
     sound = 0.1 * torch.randn(3, 1, 240, generator=torch.Generator().manual_seed(0))
@@ -384,10 +384,10 @@ def test_reconstructions_lie_beside_their_originals(trained: Path, waveforms: Wa
     steps = [f"step_{step:08d}_0" for step in (2, 4, 6, 8)]
     stems = [*steps, "original_0"]
     assert names == {f"{stem}.{end}" for stem in stems for end in ("wav", "png")}
-    held_out = make_data(waveforms).valid_segments
+    validation = make_data(waveforms).valid_segments
     samples, rate = soundfile.read(trained / "heard" / "original_0.wav", dtype="float32")
     assert rate == 800
-    np.testing.assert_allclose(samples, held_out[0][0], atol=1e-4)
+    np.testing.assert_allclose(samples, validation[0][0], atol=1e-4)
     copy, _ = soundfile.read(trained / "heard" / "step_00000008_0.wav")
     assert copy.shape == samples.shape
 

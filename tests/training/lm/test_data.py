@@ -99,7 +99,7 @@ def test_a_step_is_the_same_however_it_is_divided(
         assert all(piece["full"] * ranks * accumulate == batch["full"] for piece in pieces)
 
 
-def test_validation_takes_every_held_out_frame_once(mix: Mix) -> None:
+def test_validation_takes_every_validation_frame_once(mix: Mix) -> None:
     expected = None
     for ranks, size in ((1, 4), (1, 64), (2, 4), (3, 1)):
         seen = []
@@ -180,7 +180,7 @@ def test_a_mix_is_served_in_its_shares(mix: Mix) -> None:
 
 
 def test_baselines_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> None:
-    """Weights change the table that is learnt; all held-out codes count the same."""
+    """Weights change the table that is learnt; all validation codes count the same."""
     stores = []
     for name, hours in (("a", 0.02), ("b", 0.01)):
         make_random_store(tmp_path / name, hours, 0.2, 0.2, {"fingerprint": "random"})
@@ -221,7 +221,7 @@ def test_the_plan_of_a_mix_names_each_store(
         assert f"{store.path}: {share} of the frames trained on, " in line
         assert line.endswith(" passes")
     assert sum(line.startswith("  train ") for line in lines) == 2
-    assert sum(line.startswith("  held out ") for line in lines) == 2
+    assert sum(line.startswith("  validation ") for line in lines) == 2
     (run,) = (line for line in lines if line.startswith("  run "))
     assert run.startswith("  run         100 steps, 32-true")
     (kinds,) = (line for line in lines if line.startswith("  batches "))
@@ -247,7 +247,11 @@ def test_the_plan_counts_groups_and_names_test_clips(
     np.save(file, index)
     data = TokenData(TokenStore(folder), CONTEXT, valid_fraction=0.2)
     lines = plan(data, tiny_codec, tmp_path)
-    for name, groups, end in (("train", 4, "codes"), ("held out", 2, "codes"), ("test", 1, "used")):
+    for name, groups, end in (
+        ("train", 4, "codes"),
+        ("validation", 2, "codes"),
+        ("test", 1, "used"),
+    ):
         (line,) = (line for line in lines if line.startswith(f"  {name} "))
         assert f" clips of {groups} groups, " in line and line.endswith(end)
 

@@ -248,7 +248,7 @@ def test_samples_are_written_and_change_nothing(
 def test_validation_is_the_token_weighted_mean(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
-    """Whatever the batch size: every held-out code counts once."""
+    """Whatever the batch size: every validation code counts once."""
     module = make_module(tiny_codec)
     found = []
     for batch_size in (1, 3, 16):
@@ -447,7 +447,7 @@ def test_samples_are_drawn_as_generation_would(
     torch.testing.assert_close(waveform, expected, rtol=0, atol=1e-3)
 
 
-def test_without_held_out_clips_there_is_no_validation(
+def test_without_validation_clips_there_is_no_validation(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
     data = make_data(store, valid_fraction=0.0)
@@ -477,11 +477,11 @@ def test_ranks_share_the_batches_of_one_process(store: TokenStore) -> None:
         for part, rank in ((a, 0), (b, 1)):
             assert torch.equal(joined[rank::2, :, : part.shape[2]], part)
     assert not torch.equal(whole[0], batches(store, 0, 1, 4, seed=1)[0][0])
-    held_out = [sum(int(b["lengths"].sum()) for b in d.val_dataloader()) for d in (first, second)]
-    assert sum(held_out) == alone.valid_frames and min(held_out) > 0
+    validation = [sum(int(b["lengths"].sum()) for b in d.val_dataloader()) for d in (first, second)]
+    assert sum(validation) == alone.valid_frames and min(validation) > 0
 
 
-def test_too_few_held_out_windows_for_the_processes(store: TokenStore) -> None:
+def test_too_few_validation_windows_for_the_processes(store: TokenStore) -> None:
     _, data = batches(store, 0, 999, 1)
     with pytest.raises(ValueError, match=r"too few for 999 processes; raise data\.valid_fraction"):
         data.val_dataloader()

@@ -1,4 +1,4 @@
-"""How well a model predicts what is held out, and whether it knows how well."""
+"""How well a model predicts the validation set, and whether it knows how well."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Metrics = dict[str, Any]
 
 
 def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
-    """The stores that the run was trained on, and what of them it held out."""
+    """The stores that the run was trained on, and what of them is its validation set."""
     data = module.hparams["data"] or {}
     stores = data.get("stores", {})
     if not stores or not all((Path(store) / "store.json").is_file() for store in stores):
@@ -35,7 +35,7 @@ def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]
 
 
 def check_words(trained: TrainedModel, data: TokenData) -> None:
-    """Refuse held-out clips of which nothing is told in a column, and count those not known."""
+    """Refuse validation clips of which nothing is told in a column, and count those not known."""
     words = trained.vocabulary
     if words is None or data.conditions is None:
         return
@@ -48,17 +48,17 @@ def check_words(trained: TrainedModel, data: TokenData) -> None:
     for column, names in words.labels.items():
         unknown = sum(column in values and values[column] not in names for values in told)
         if unknown:
-            print(f"untold     {unknown} held-out clips with a {column} that was not in training")
+            print(f"untold     {unknown} validation clips with a {column} that was not in training")
     if words.text:
         said = "".join(values.get(words.text, "") for values in told)
         if skipped := words.unknown_characters(said):
-            print(f"untold     characters of held-out texts not in training: {skipped}")
+            print(f"untold     characters of validation texts not in training: {skipped}")
 
 
-def held_out_metrics(
+def validation_metrics(
     module: LanguageModelTraining, trained: TrainedModel, data: TokenData, device: torch.device
 ) -> Metrics:
-    """How well the model predicts all that is held out, and whether it knows how well."""
+    """How well the model predicts the validation set, and whether it knows how well."""
     mix, words = data.mix, trained.vocabulary
     likelihood = score(module, data, device)
     columns = {"model": (likelihood.nats_per_code, likelihood.mean_nats)}
@@ -66,8 +66,8 @@ def held_out_metrics(
     bits = likelihood.bits_per_second(seconds)
     metrics: Metrics = {
         "stores": [str(store.path) for store in mix.stores],
-        "held_out_codes": data.valid_frames * mix.num_codebooks,
-        "held_out_seconds": seconds,
+        "validation_codes": data.valid_frames * mix.num_codebooks,
+        "validation_seconds": seconds,
         "bits_per_second": bits,
         "codec_bits_per_second": mix.num_codebooks * math.log2(mix.codebook_size) * mix.frame_rate,
     }
@@ -106,11 +106,11 @@ def held_out_metrics(
 def score(
     module: LanguageModelTraining, data: TokenData, device: torch.device, tell: bool = True
 ) -> Likelihood:
-    """Go through the held-out clips once. Without `tell`, nothing is told of them."""
+    """Go through the validation clips once. Without `tell`, nothing is told of them."""
     data.trainer = Trainer(devices=1, logger=False, enable_checkpointing=False)
     likelihood = Likelihood(module.model.num_codebooks)
     module.eval()
-    for batch in tqdm(data.val_dataloader(), "held-out batches", leave=False, disable=None):
+    for batch in tqdm(data.val_dataloader(), "validation batches", leave=False, disable=None):
         if not tell:
             batch["conditions"] = not_told(batch["conditions"])
         likelihood.add(*module.logits(data.transfer_batch_to_device(batch, device, 0)))
