@@ -114,7 +114,7 @@ def describe_plan(
             *_describe_conditions(module, data),
             f"  step        {windows} windows of {context / mix.frame_rate:.2f} s, at most "
             f"{windows * context * codebooks:,} codes",
-            *_describe_kinds(batches, windows * context),
+            *_describe_buckets(batches, windows * context),
             f"  run         {max_steps:,} steps{through}, "
             f"{precision}, {torch.get_num_threads()} threads",
             f"  memory      about {memory / 2**30:.1f} GiB a device for weights and activations",
@@ -160,16 +160,17 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iter
         )
 
 
-def _describe_kinds(batches: TrainingBatches, room: int) -> Iterator[str]:
-    """How the clips' lengths are batched, where there are several kinds.
+def _describe_buckets(batches: TrainingBatches, room: int) -> Iterator[str]:
+    """How the clips' lengths are batched, where there are several length buckets.
 
     room: frames of a batch of full windows.
     """
-    kinds = batches.kinds
-    if len(kinds) > 1:
+    buckets = batches.buckets
+    if len(buckets) > 1:
         yield (
-            f"  batches     {len(kinds)} kinds by length, of {kinds[0].rows} to {kinds[-1].rows} "
-            f"clips, {batches.mean_frames / room:.0%} full, at most {batches.padding:.0%} padding"
+            f"  batches     {len(buckets)} length buckets, of {buckets[0].rows} to "
+            f"{buckets[-1].rows} clips, {batches.mean_frames / room:.0%} full, "
+            f"at most {batches.padding:.0%} padding"
         )
 
 

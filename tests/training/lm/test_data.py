@@ -224,8 +224,8 @@ def test_the_plan_of_a_mix_names_each_store(
     assert sum(line.startswith("  validation ") for line in lines) == 2
     (run,) = (line for line in lines if line.startswith("  run "))
     assert run.startswith("  run         100 steps, 32-true")
-    (kinds,) = (line for line in lines if line.startswith("  batches "))
-    assert "kinds by length" in kinds and "padding" in kinds
+    (buckets,) = (line for line in lines if line.startswith("  batches "))
+    assert "length buckets" in buckets and "padding" in buckets
 
 
 def test_the_plan_of_a_store(store: TokenStore, tiny_codec: EncodecCodec, tmp_path: Path) -> None:
