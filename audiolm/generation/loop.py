@@ -14,7 +14,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from audiolm.generation.decoder import Reader
+from audiolm.generation.decoder import Decoder
 from audiolm.generation.layouts import EndlessLayout, Layout, WindowLayout, ring_steps
 from audiolm.generation.sampling import Sampling, draw_noise, guide, sample_codes
 from audiolm.model.language_model import AudioLM
@@ -32,8 +32,8 @@ class Drawing:
     pattern: Pattern
     generators: list[torch.Generator]
     sampling: Sampling
-    guided: bool  # then the reader reads 2 B rows, the second B of them told nothing
-    make_reader: Callable[[int, bool], Reader]
+    guided: bool  # then the decoder has 2 B rows, the second B of them told nothing
+    make_decoder: Callable[[int, bool], Decoder]
     history: Tensor  # (B, repetition window) the codes of codebook 0 drawn last, in a ring; or -1
     remembered: int = field(default=0, init=False)
 
@@ -44,9 +44,9 @@ class Drawing:
             self.history[:, self.remembered % window] = row
             self.remembered += 1
 
-    def draw(self, reader: Reader, unread: Tensor, frame: int, start_of_all: bool) -> Tensor:
+    def draw(self, decoder: Decoder, unread: Tensor, frame: int, start_of_all: bool) -> Tensor:
         """(B, K) ids after reading `unread` (B, K, n); `frame` of the recording, for messages."""
-        logits = reader.read(unread.repeat(2, 1, 1) if self.guided else unread)
+        logits = decoder.extend(unread.repeat(2, 1, 1) if self.guided else unread)
         if not math.isfinite(float(logits.sum())):
             raise FloatingPointError(
                 f"the model's logits are not finite at frame {frame}; its weights are damaged: "
@@ -74,11 +74,11 @@ class Drawing:
         assert isinstance(self.pattern, StridedPattern)
         if num_frames != prompt_frames:
             layout = EndlessLayout(self.pattern, prompt_frames, known.device)
-            reader = self.make_reader(ring_steps(self.pattern, context_frames), True)
+            decoder = self.make_decoder(ring_steps(self.pattern, context_frames), True)
             wanted = None if num_frames is None else num_frames - prompt_frames
             given = laid_out(known, self.pattern.positions(max(prompt_frames, 1)), self.model)
             ended = known.new_full((len(known),), NEVER)
-            frames = self.frames(layout, reader, given, ended, prompt_frames, 0)
+            frames = self.frames(layout, decoder, given, ended, prompt_frames, 0)
             yield from islice(frames, wanted)
 
     def window_by_window(
@@ -102,10 +102,10 @@ class Drawing:
             fixed = self.pattern.fixed_length
             drawn, room = (context_frames, self.model.end_token) if fixed else (wanted, 0)
             layout = WindowLayout(self.pattern, prompt_frames, drawn, room, known.device)
-            reader = self.make_reader(layout.span, False)
+            decoder = self.make_decoder(layout.span, False)
             given = laid_out(known, self.pattern.positions(drawn + room), self.model)
             chunks = [known]
-            frames = self.frames(layout, reader, given, ended, prompt_frames, start)
+            frames = self.frames(layout, decoder, given, ended, prompt_frames, start)
             for chunk in islice(frames, wanted - prompt_frames):
                 chunks.append(chunk)
                 yield chunk
@@ -116,7 +116,7 @@ class Drawing:
     def frames(
         self,
         layout: Layout,
-        reader: Reader,
+        decoder: Decoder,
         given: Tensor,
         ended: Tensor,
         done: int,
@@ -126,7 +126,7 @@ class Drawing:
 
         Args:
             layout: the steps and what to draw in them.
-            reader: one that has read nothing.
+            decoder: one that has read nothing.
             given: (B, K, 1 + steps), the special id and the first steps: the codes known before,
                 and the special id in the other cells.
             ended: (B,) the frame of the layout at which each sample ended, or `NEVER`; kept up
@@ -147,7 +147,7 @@ class Drawing:
                 frame = layout.to_draw(step)
                 if frame is not None:
                     first = int(frame[0])
-                    drawn = self.draw(reader, unread, start + done, start + first == 0)
+                    drawn = self.draw(decoder, unread, start + done, start + first == 0)
                     unread = unread[:, :, :0]
                     # Behind its end a sample is empty, as it was in training.
                     row = torch.where((frame >= 0) & (frame < ended[:, None]), drawn, row)

@@ -122,7 +122,7 @@ def stream(
         [torch.Generator().manual_seed(seed) for seed in seeds],
         sampling,
         guided,
-        partial(engine.reader, len(seeds) * (1 + guided), conditions=given),
+        partial(engine.decoder, len(seeds) * (1 + guided), conditions=given),
         known.new_full((len(seeds), sampling.repetition_window or 0), -1),
     )
     drawing.remember(known[:, 0])
@@ -165,11 +165,11 @@ def prepare(
     guided = told is not None and sampling.guidance != 1
     with torch.inference_mode():
         given = None if told is None else _read_conditions(ready.model, told, guided)
-        reader = ready.reader(batch * (1 + guided), max_steps, ring, given)
+        decoder = ready.decoder(batch * (1 + guided), max_steps, ring, given)
         start = torch.full((batch * (1 + guided), model.num_codebooks), model.special)
         for _ in range(3):  # a CUDA graph is recorded after two calls
-            reader.step(start.to(model.heads.weight.device))
-            for cache in reader.step.caches:
+            decoder.decode_step(start.to(model.heads.weight.device))
+            for cache in decoder.decode_step.caches:
                 cache.length = 0
     return ready
 

@@ -82,8 +82,8 @@ def test_every_engine_is_the_model(
     with torch.inference_mode():
         engine = Engine(name, model, weights, None)
         given = engine.model.condition(conditions)
-        reader = engine.reader(len(TOLD), 9, False, given)
-        found = torch.stack([reader.read(inputs[:, :, s : s + 1]) for s in range(9)], dim=2)
+        decoder = engine.decoder(len(TOLD), 9, False, given)
+        found = torch.stack([decoder.extend(inputs[:, :, s : s + 1]) for s in range(9)], dim=2)
         rounded = round_weights(model, weights)
         for b in range(len(TOLD)):
             alone = rounded.condition(row(conditions, b))

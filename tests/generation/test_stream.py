@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from audiolm.generation import Sampling, generate, loop, stream
-from audiolm.generation.decoder import Reader
-from audiolm.generation.engines.eager import ROWS, EagerStep
+from audiolm.generation.decoder import Decoder
+from audiolm.generation.engines.eager import ROWS, EagerDecodeStep
 from audiolm.generation.engines.engine import Engine
 from audiolm.model import PATTERNS, AudioLM, make_pattern
 
@@ -30,7 +30,7 @@ class Uncached:
         self.model = model
         self.inputs = torch.empty(0)
 
-    def read(self, new: torch.Tensor) -> torch.Tensor:
+    def extend(self, new: torch.Tensor) -> torch.Tensor:
         self.inputs = torch.cat([self.inputs, new], dim=2) if self.inputs.numel() else new
         return self.model.extend(self.inputs)[:, :, -1]
 
@@ -70,7 +70,7 @@ def test_every_engine_gives_the_logits_of_no_cache(
     found = draw(engine=engine)
     cached = list(seen)
     seen.clear()
-    monkeypatch.setattr(Engine, "reader", lambda *_, **__: Uncached(model))
+    monkeypatch.setattr(Engine, "decoder", lambda *_, **__: Uncached(model))
     assert torch.equal(draw(engine="eager"), found)
     assert found.shape == (2, K, frames) and len(cached) == len(seen)
     for one, other in zip(cached, seen, strict=True):
@@ -104,12 +104,12 @@ def test_logits_of_a_sample_are_the_same_bits_in_every_batch(width: int) -> None
     steps = torch.randint(0, V, (2 * ROWS + 3, K, CONTEXT))
 
     def last_logits(rows: torch.Tensor) -> torch.Tensor:
-        reader = Reader(model, EagerStep(model, len(rows), CONTEXT, False, None), None)
+        decoder = Decoder(model, EagerDecodeStep(model, len(rows), CONTEXT, False, None), None)
         inputs = torch.cat([torch.full_like(rows[:, :, :1], V), rows], dim=2)
         with torch.inference_mode():
-            reader.read(inputs[:, :, :3])  # several steps at once, then one by one
+            decoder.extend(inputs[:, :, :3])  # several steps at once, then one by one
             return torch.cat(
-                [reader.read(inputs[:, :, s : s + 1]) for s in range(3, CONTEXT)], dim=-1
+                [decoder.extend(inputs[:, :, s : s + 1]) for s in range(3, CONTEXT)], dim=-1
             )
 
     whole = last_logits(steps)

@@ -11,9 +11,9 @@ import torch
 
 from audiolm.generation import generate
 from audiolm.generation.engines import build, compiled
-from audiolm.generation.engines.compiled import CompiledStep, decode_step
+from audiolm.generation.engines.compiled import CompiledDecodeStep, decode_step
 from audiolm.generation.engines.engine import choose_engine
-from audiolm.generation.engines.native import NativeStep, PackedWeights
+from audiolm.generation.engines.native import NativeDecodeStep, PackedWeights
 from audiolm.generation.engines.rounding import WEIGHTS, round_weights
 from audiolm.generation.stream import prepare
 from audiolm.model import AudioLM, make_pattern
@@ -62,7 +62,9 @@ def inputs_for(model: AudioLM, batch: int, steps: int = 12) -> torch.Tensor:
 @torch.inference_mode()
 def native_logits(model: AudioLM, weights: str, inputs: torch.Tensor) -> torch.Tensor:
     """(B, K, S, V), step by step."""
-    step = NativeStep(model, PackedWeights(model, weights), model.make_caches(len(inputs)), None)
+    step = NativeDecodeStep(
+        model, PackedWeights(model, weights), model.make_caches(len(inputs)), None
+    )
     return torch.stack([step(codes) for codes in inputs.unbind(dim=2)], dim=2)
 
 
@@ -164,7 +166,7 @@ def test_compiled_logits_are_the_models(
     model = make("even", positions)
     inputs = inputs_for(model, 2)
     with torch.inference_mode():
-        step = CompiledStep(model, 2, 12, ring, None)
+        step = CompiledDecodeStep(model, 2, 12, ring, None)
         found = torch.stack([step(codes) for codes in inputs.unbind(dim=2)], dim=2)
         torch.testing.assert_close(found, model.extend(inputs), rtol=1e-4, atol=1e-4)
 
