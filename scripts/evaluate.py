@@ -18,7 +18,7 @@ from audiolm.cli.app import start
 from audiolm.cli.build import make_sampling
 from audiolm.cli.store import codes
 from audiolm.codec import load_codec
-from audiolm.evaluation.page import draw_page
+from audiolm.evaluation.page import plot_page
 from audiolm.evaluation.published import check_published
 from audiolm.evaluation.samples import Samples
 from audiolm.evaluation.table import evaluation_table, flat_numbers
@@ -70,8 +70,8 @@ def main(cfg: DictConfig) -> None:
     }
     out = Path(cfg.out) if cfg.out else run_folder(path) / "evaluation.json"
     if samples is not None:
-        write(metrics, out)  # what is known by now; drawing may be stopped
-        samples.draw()
+        write(metrics, out)  # what is known by now; generating may be stopped
+        samples.generate()
         samples.save(out.with_suffix(""))
         metrics |= samples.metrics(cfg.audit)
     write(metrics, out)
@@ -114,7 +114,7 @@ def write(metrics: Metrics, out: Path) -> None:
     with replacing(out) as temporary:
         temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
     title = f"{metrics['checkpoint']}, step {metrics['step']}"
-    draw_page(out.with_suffix(".png"), metrics, title)
+    plot_page(out.with_suffix(".png"), metrics, title)
 
 
 def log(cfg: DictConfig, metrics: Metrics, run: Path, page: Path) -> None:

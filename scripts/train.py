@@ -133,7 +133,7 @@ def report(trainer: Trainer, run_dir: Path, baselines: Baselines, interrupted: b
 
 
 def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:
-    """The command that draws with the run's own sampling, told what its first sample is told."""
+    """The command that generates with the run's sampling and its first sample's conditions."""
     words = [f"ckpt_path={checkpoint}"]
     for told in data.examples(1):
         known = data.conditions.vocabulary.labels if data.conditions else {}

@@ -20,7 +20,7 @@ from audiolm.demo.grammar import GRAMMAR
 from audiolm.demo.scores import Scores, score_clips
 from audiolm.generation import Sampling, generate
 from audiolm.model.checkpoint import TrainedModel
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.synthesis.detectors import longest_loop, longest_run, longest_silence
 
 DURATION = 5.0  # seconds of a sample: 25 notes
@@ -103,7 +103,7 @@ def hear_samples(
         stem = folder / f"piece_{i:03d}"
         write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
         title = f"step {trained.step}, seed {seed}"
-        draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
+        plot_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
     return listen(waveforms, codes.cpu(), codec)
 
 

@@ -1,4 +1,4 @@
-"""Clips that a model draws, beside real ones."""
+"""Clips that a model generates, beside real ones."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from audiolm.model.checkpoint import TrainedModel
 from audiolm.training import TokenData
 
 BATCH = 32
-"""Samples drawn at a time."""
+"""Samples generated at a time."""
 
 
 TRAINING_SETS = 5
-"""Of training clips, each of as many as are drawn: how much differs by chance."""
+"""Of training clips, each of as many as are generated: how much differs by chance."""
 
 
 class Samples:
-    """Clips that the model draws, and as many real ones to compare them with.
+    """Clips that the model generates, and as many real ones to compare them with.
 
     The real clips are chosen, and measured, at once: what is wrong with them is found before
-    minutes of drawing. A conditional model is told what it would be of the validation clips.
+    minutes of generating. A conditional model is told what it would be of the validation clips.
 
     Args:
         trained: the model.
         data: what it was trained on, and what is for validation.
         codec: the run's.
-        sampling: how codes are drawn.
-        num_samples: how many are drawn.
+        sampling: how codes are sampled.
+        num_samples: how many are generated.
         duration: seconds of a sample at most.
         seed: of the first sample; the next ones count up.
     """
@@ -78,14 +78,14 @@ class Samples:
         self.pieces["training"] = many[::sets]
         self.comparison = Comparison(validation_clips, training, codec)
 
-    def draw(self) -> None:
+    def generate(self) -> None:
         trained, pieces = self.trained, self.pieces["validation"]
         told = pieces[np.arange(len(self.seeds)) % len(pieces)]
         conditions = None if self.data.conditions is None else self.data.conditions(told)
         codes: list[Tensor] = []
         for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
             some = slice(first, first + BATCH)
-            drawn = generate(
+            batch = generate(
                 trained.model,
                 trained.pattern,
                 self.num_frames,
@@ -94,7 +94,7 @@ class Samples:
                 sampling=self.sampling,
                 conditions=conditions and {name: c[some] for name, c in conditions.items()},
             )
-            codes += cut_at_end(drawn.cpu(), trained.model.codebook_size)
+            codes += cut_at_end(batch.cpu(), trained.model.codebook_size)
         self.clips["generated"] = hear_clips(codes, self.codec)
         self.pieces["generated"] = told
 

@@ -1,7 +1,7 @@
-"""Section `length`: how cost grows with the context that is trained on, and with what is drawn.
+"""Section `length`: how cost grows with the context that is trained on, and with what is generated.
 
 A training step has about as many frames whatever their context, so that what grows is attention's.
-Drawing is timed over the last frames before each length: in this package's of one recording
+Generation is timed over the last frames before each length: in this package's of one recording
 without end, whose steps see a window; in MusicGen's after a prompt of that length.
 
 Letters: B batch, K codebooks, T codec frames.
@@ -46,7 +46,7 @@ from benchmarks.trainee import UNIT, Trainee, our_trainee, random_codes
 @dataclass(frozen=True)
 class LengthSettings:
     """contexts: frames that are trained on. step_frames: of a training step, about.
-    frames: lengths before which drawing is timed, over the last `last` frames, with a window of
+    frames: lengths before which generation is timed, over the last `last` frames, with a window of
     `window` frames. weights: as in `generate`. peers: "musicgen" or none; the plain GPT's memory
     is of fixed size. rounds: fewer than elsewhere, for these take long.
     Raises ValueError for lengths out of order or what else is out of range."""
@@ -86,7 +86,7 @@ def length_section(
     check_size(size, ())  # growth is compared, not work
     facts: dict[str, Any] = {}
     found = _training(settings, size, facts, show_progress)
-    found += _drawing(settings, size, facts, show_progress)
+    found += _generation(settings, size, facts, show_progress)
     return Section("length", found, facts)
 
 
@@ -145,7 +145,7 @@ def _kept_bytes(trainee: Trainee, bf16: bool) -> int:
     return sum(kept.values())
 
 
-def _drawing(
+def _generation(
     settings: LengthSettings, size: ModelSize, facts: dict[str, Any], show_progress: bool
 ) -> list[Measurement]:
     points = list(settings.frames)
@@ -159,13 +159,13 @@ def _drawing(
         except ImportError as error:
             facts[MUSICGEN] = f"not measured: {error}"
     makers: dict[str, Callable[[], list[Sample]]] = {
-        f"draw {OURS}": lambda: _stream_times(settings, windowed, ours)
+        f"generate {OURS}": lambda: _stream_times(settings, windowed, ours)
     }
     if peer is not None:
-        makers[f"draw {MUSICGEN}"] = partial(_musicgen_times, settings, size, peer)
+        makers[f"generate {MUSICGEN}"] = partial(_musicgen_times, settings, size, peer)
     samples: dict[str, list[Sample]] = {}
     total = settings.rounds * len(makers)
-    with tqdm(total=total, desc="length: draw", disable=not show_progress) as bar:
+    with tqdm(total=total, desc="length: generate", disable=not show_progress) as bar:
         for _ in range(settings.rounds):
             for name, times in makers.items():
                 bar.set_postfix_str(name)
@@ -213,7 +213,7 @@ def _stream_times(settings: LengthSettings, size: ModelSize, model: AudioLM) -> 
 
 
 def _musicgen_times(settings: LengthSettings, size: ModelSize, model: nn.Module) -> list[Sample]:
-    """Of frames that are drawn after prompts, each from the step after the prompt's on."""
+    """Of frames that are generated after prompts, each from the step after the prompt's on."""
     taken = []
     for point in settings.frames:
         prompt = random_codes(replace(size, frames=point - settings.last), 1)

@@ -38,9 +38,9 @@ def test_bits_by_bar_are_those_of_the_pieces() -> None:
         known += bits
 
 
-def test_drawn_pieces_keep_the_rules() -> None:
+def test_sampled_pieces_keep_the_rules() -> None:
     rng = np.random.default_rng(0)
-    pieces = [GRAMMAR.draw(rng) for _ in range(300)]
+    pieces = [GRAMMAR.sample(rng) for _ in range(300)]
     assert GRAMMAR.notes == 32
     for piece in pieces:
         assert GRAMMAR.is_piece(piece.degrees)

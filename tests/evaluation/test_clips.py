@@ -17,7 +17,7 @@ from audiolm.codec import EncodecCodec
 from audiolm.evaluation.clips import choose_pieces, code_usage, hear_clips, read_pieces
 from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import SharedRun
-from audiolm.evaluation.page import draw_page
+from audiolm.evaluation.page import plot_page
 from audiolm.evaluation.table import evaluation_table, flat_numbers
 
 RATE = 800 / 12  # frames a second of the tiny codec
@@ -183,13 +183,13 @@ def test_numbers_for_a_tracker(metrics: dict[str, Any]) -> None:
     assert all(isinstance(value, int | float) for value in flat.values())
 
 
-def test_the_page_is_drawn_whole_or_not(metrics: dict[str, Any], tmp_path: Path) -> None:
+def test_the_page_is_plotted_whole_or_not(metrics: dict[str, Any], tmp_path: Path) -> None:
     import matplotlib.image
 
-    draw_page(tmp_path / "all.png", metrics, "a $ title")
+    plot_page(tmp_path / "all.png", metrics, "a $ title")
     alone = {k: v for k, v in metrics.items() if k not in ("clips", "memorisation")}
-    draw_page(tmp_path / "likelihood.png", alone, "title")
+    plot_page(tmp_path / "likelihood.png", alone, "title")
     whole, part = (matplotlib.image.imread(tmp_path / f) for f in ("all.png", "likelihood.png"))
     assert whole.shape[0] == 3 * part.shape[0] and whole.std() > 0.05
     with pytest.raises(OSError):
-        draw_page(tmp_path / "all.png" / "x.png", alone, "title")
+        plot_page(tmp_path / "all.png" / "x.png", alone, "title")

@@ -69,13 +69,13 @@ def test_a_stream_without_end_begins_like_one_with(
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
     settings = (CONTEXT, [1, 2], prompt_of(prompt))
     endless = stream(model, laid_out, None, *settings, window=window)
-    drawn = torch.cat(list(islice(endless, 40)), dim=2)
+    generated = torch.cat(list(islice(endless, 40)), dim=2)
     # Re-read, the last frames of a window stand beside its end, so whole windows are compared.
     frames = 2 * CONTEXT if window == "reread" else 2 * CONTEXT + 3
     finite = generate(model, laid_out, frames, *settings, window=window)
-    assert torch.equal(finite, drawn[:, :, :frames])
+    assert torch.equal(finite, generated[:, :, :frames])
     if prompt:
-        assert torch.equal(drawn[0, :, :prompt], prompt_of(prompt))
+        assert torch.equal(generated[0, :, :prompt], prompt_of(prompt))
 
 
 def test_a_pattern_of_fixed_length_streams_without_end_too(make_model: MakeModel) -> None:

@@ -57,7 +57,7 @@ def test_every_engine_gives_the_logits_of_no_cache(
         return sample_codes(logits, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "sample_codes", recording)
-    draw = partial(
+    sample = partial(
         generate,
         model,
         make_pattern(pattern, K),
@@ -67,11 +67,11 @@ def test_every_engine_gives_the_logits_of_no_cache(
         prompt_of(prompt),
         window="reread",
     )
-    found = draw(engine=engine)
+    found = sample(engine=engine)
     cached = list(seen)
     seen.clear()
     monkeypatch.setattr(Engine, "decoder", lambda *_, **__: Uncached(model))
-    assert torch.equal(draw(engine="eager"), found)
+    assert torch.equal(sample(engine="eager"), found)
     assert found.shape == (2, K, frames) and len(cached) == len(seen)
     for one, other in zip(cached, seen, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
@@ -85,14 +85,14 @@ def test_a_sample_depends_on_its_own_seed_only(
     model = make_model(pattern)
     seeds = list(range(2 * ROWS + 1))
 
-    def draw(chosen: list[int]) -> torch.Tensor:
+    def sample(chosen: list[int]) -> torch.Tensor:
         laid_out = make_pattern(pattern, K)
         prompt_codes = prompt_of(prompt)
         return generate(model, laid_out, 2 * CONTEXT, CONTEXT, chosen, prompt_codes, engine=engine)
 
-    many = draw(seeds)
+    many = sample(seeds)
     for chosen in ([4], [4, 3], seeds[:ROWS], seeds[::-1], [4] * 3):
-        assert torch.equal(draw(chosen), many[chosen])
+        assert torch.equal(sample(chosen), many[chosen])
     assert len({tuple(row.flatten().tolist()) for row in many}) == len(seeds)
 
 
@@ -231,11 +231,11 @@ def test_a_prompt_may_be_of_any_whole_numbers(
 ) -> None:
     prompt = prompt_of(CONTEXT)
     assert prompt is not None
-    draw = partial(
+    sample = partial(
         generate, make_model("delay"), make_pattern("delay", K), 3 * CONTEXT, CONTEXT, [0, 1]
     )
-    expected = draw(prompt, engine=engine, window=window)
-    found = draw(prompt.to(dtype), engine=engine, window=window)
+    expected = sample(prompt, engine=engine, window=window)
+    found = sample(prompt.to(dtype), engine=engine, window=window)
     assert found.dtype == torch.int64 and torch.equal(found, expected)
 
 
@@ -248,7 +248,7 @@ def test_a_prompt_may_be_of_any_whole_numbers(
         (3, CONTEXT, K + 1, "lays out 4 codebooks, the model has 3"),
     ],
 )
-def test_nothing_to_draw_and_patterns_that_do_not_fit(
+def test_nothing_to_generate_and_patterns_that_do_not_fit(
     make_model: MakeModel, frames: int, context: int, codebooks: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

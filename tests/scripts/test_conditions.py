@@ -102,7 +102,7 @@ def test_labels_are_told_by_name(train, run_script: RunScript) -> None:  # type:
     ]
 
 
-def test_the_command_that_training_ends_with_draws_as_its_samples_were(
+def test_the_command_that_training_ends_with_samples_as_the_run_did(
     workplace: Path, run_script: RunScript, local: list[str], places: Path
 ) -> None:
     made = run_script(
@@ -120,8 +120,8 @@ def test_the_command_that_training_ends_with_draws_as_its_samples_were(
     (line,) = (line for line in made.out.splitlines() if line.startswith("next "))
     python, script, *words = shlex.split(line.removeprefix("next"))
     assert (python, script) == ("python", "scripts/generate.py")
-    drawn = run_script("generate", *words, "num_samples=1", "out=next")
-    assert drawn.code == 0, drawn.err
+    again = run_script("generate", *words, "num_samples=1", "out=next")
+    assert again.code == 0, again.err
     about = metrics("next")
     assert about["conditioning"]["text"] in {f"{word.upper()}, {word}" for word in WORDS}
     assert about["conditioning"]["speaker"] in ("ada", "ben")

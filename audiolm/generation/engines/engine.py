@@ -29,7 +29,7 @@ def choose_engine(engine: str, model: AudioLM, num_steps: int | None) -> str:
     Args:
         engine: one of `ENGINES`.
         model: on its device.
-        num_steps: to be drawn; None for no end.
+        num_steps: to be generated; None for no end.
 
     Raises:
         ValueError: for an unknown engine.
@@ -60,7 +60,7 @@ class Engine:
         name: one of `ENGINES`.
         model: in eval mode, on its device, in float32 for rounded weights and the native engine.
         weights: see `rounding.round_weights`.
-        num_steps: to be drawn; None for no end.
+        num_steps: to be generated; None for no end.
 
     Attributes:
         name: the engine chosen.

@@ -32,7 +32,7 @@ from audiolm.training.lm.data import StepLoader
 
 SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
 QUIET = 10 ** (-30 / 20)  # of its recording's rms: a segment below is a pause
-TRIES = 10  # draws of a segment that is no pause
+TRIES = 10  # tries for a segment that is not a pause
 FORMAT = 1
 LOUDEST = 65504.0  # of half precision
 
@@ -153,16 +153,16 @@ def _subfolder(name: str) -> str:
 class TrainingSegments(Dataset[Tensor]):
     """Random segments (C, N), endless; item g follows from (seed, g) and the data alone.
 
-    Each moment of the recordings is as likely as any other, but for `weights`; pauses are drawn
+    Each moment of the recordings is as likely as any other, but for `weights`; pauses are taken
     again. A recording shorter than a segment gives all of itself, then zeros.
 
     Args:
         waveforms: the recordings.
         spans: of them that are trained on, see `audiolm.batches.splits`, in samples.
         length: N.
-        level: dBFS (rms) that a recording gets, drawn anew for each segment between these two.
-        weights: how much more often a subfolder is drawn from than by its duration.
-        seed: of everything drawn.
+        level: dBFS (rms) that a recording gets, sampled anew for each segment between these two.
+        weights: how much more often a subfolder is sampled from than by its duration.
+        seed: of everything random.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ class CodecTraining(pl.LightningModule):
             waveform is learnt; with a high one to the end, faint overtones are not.
         mel_rise: factor that the weight of the mel loss rises to as its floor falls.
         clip: largest norm of a step's gradient.
-        seed: of weights, noise and levels; what step n draws follows from (seed, n).
+        seed: of weights, noise and levels; what step n samples follows from (seed, n).
         data: what it is trained on, for a resumed run to be compared with.
 
     Raises:
@@ -201,7 +201,7 @@ class CodecTraining(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         step = self.trainer.global_step
-        # The same draws in a resumed run.
+        # The same random numbers in a resumed run.
         self._generator = torch.Generator().manual_seed(_word(self.seed, step))
         torch.manual_seed(_word(self.seed, step, 1 + self.global_rank))
         if self._past(self.quantization["start"]) and not self.quantizes:
@@ -228,7 +228,7 @@ class CodecTraining(pl.LightningModule):
         parts: dict[str, Tensor] = {}
         quantized: Quantized | None = None
         if self.quantizes:
-            quantized = quantize(self.model.quantizer, latents, self._draw_levels())
+            quantized = quantize(self.model.quantizer, latents, self._sample_levels())
             decoder_input = quantized.latents
             parts["commitment"] = quantized.commitment
         else:
@@ -351,13 +351,13 @@ class CodecTraining(pl.LightningModule):
             optimizer.step()
         return loss.detach()
 
-    def _draw_levels(self) -> int:
+    def _sample_levels(self) -> int:
         """The number of codebooks of this step."""
         levels = self.quantization["levels"]
         return int(levels[int(torch.randint(len(levels), (), generator=self._generator))])
 
     def _noise(self, latents: Tensor) -> Tensor:
-        """Gaussian noise (B, D, T) whose strength is drawn for each item."""
+        """Gaussian noise (B, D, T) whose strength is sampled for each item."""
         rising = min(1.0, self.trainer.global_step / self._warmup_steps)
         low, high = (rising * share for share in self.quantization["noise"])
         strength = low + (high - low) * torch.rand(len(latents), 1, 1, device=latents.device)

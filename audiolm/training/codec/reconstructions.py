@@ -13,7 +13,7 @@ import torch
 
 from audiolm.audio import write_wav
 from audiolm.codec.distances import si_snr
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.training.codec.data import WaveformData
 from audiolm.training.codec.module import CodecTraining
 from audiolm.training.loggers.wandb import log_audio
@@ -65,7 +65,7 @@ class ReconstructionCallback(pl.Callback):
             for stem, waveform, title in pairs:
                 write_wav(stem.with_suffix(".wav"), waveform, module.settings["sample_rate"])
                 picture = stem.with_suffix(".png")
-                draw_spectrogram(picture, waveform, module.settings["sample_rate"], title)
+                plot_spectrogram(picture, waveform, module.settings["sample_rate"], title)
             clips += [original, copy]
             captions += [f"original {i}", caption]
             pictures += [first.with_suffix(".png"), pairs[-1][0].with_suffix(".png")]

@@ -177,7 +177,7 @@ def test_a_segment_follows_from_seed_and_number(folder: Path) -> None:
     assert not torch.equal(one[5], other[5]) and not torch.equal(one[5], one[6])
 
 
-def test_segments_lie_inside_their_recording_at_a_level_drawn_anew(tmp_path: Path) -> None:
+def test_segments_lie_inside_their_recording_at_a_level_sampled_anew(tmp_path: Path) -> None:
     for i in range(3):
         write(tmp_path / "in" / f"{i}.wav", np.full(150 + i, 0.1 + 0.2 * i))
     found = segments(load(tmp_path / "in"))
@@ -224,7 +224,7 @@ def test_short_recordings_are_padded_and_pauses_avoided(tmp_path: Path) -> None:
     sound = np.concatenate([np.zeros(2000), np.full(400, 0.5), np.zeros(2000)])
     write(tmp_path / "in" / "pauses.wav", sound)
     found = segments(load(tmp_path / "in"))
-    # Ten draws of 1 in 8.8: most segments have sound, where 89% would be a pause.
+    # Ten tries of 1 in 8.8: most segments have sound, where 89% would be a pause.
     assert sum(bool(found[g].any()) for g in range(100)) > 60
     long = segments(load(tmp_path / "in"), length=5000)[0]
     assert long.shape == (1, 5000) and not long[:, 4400:].any() and bool(long[:, 2100].any())

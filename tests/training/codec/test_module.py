@@ -192,30 +192,30 @@ def test_two_stages(waveforms: Waveforms, tmp_path: Path) -> None:
     assert all(1 <= watch.metrics[7][f"valid/perplexity_k{k}"] <= TINY["bins"] for k in range(4))
 
 
-def test_joint_training_moves_everything_and_follows_the_levels_drawn(
+def test_joint_training_moves_everything_and_follows_the_levels_sampled(
     waveforms: Waveforms, tmp_path: Path
 ) -> None:
     watch = Watch()
     module = make_module(**RUNS["joint"])
-    drawn: list[int] = []
-    original = module._draw_levels
-    module._draw_levels = lambda: drawn.append(original()) or drawn[-1]  # type: ignore[method-assign]
+    sampled: list[int] = []
+    original = module._sample_levels
+    module._sample_levels = lambda: sampled.append(original()) or sampled[-1]  # type: ignore[method-assign]
     fit(waveforms, tmp_path, watch, module=module)
-    assert len(drawn) == STEPS and len(set(drawn)) > 1 and set(drawn) <= {1, 2, 4}
+    assert len(sampled) == STEPS and len(set(sampled)) > 1 and set(sampled) <= {1, 2, 4}
     for step in range(1, STEPS):
         for level in range(4):
             name = f"model.quantizer.vq.layers.{level}._codebook.embed"
             same = torch.equal(watch.states[step - 1][name], watch.states[step][name])
-            assert same == (level >= drawn[step]), (step, level)
+            assert same == (level >= sampled[step]), (step, level)
 
 
-def test_quantizer_dropout_draws_every_number_and_no_other() -> None:
+def test_quantizer_dropout_samples_every_number_and_no_other() -> None:
     module = make_module(quantization={"levels": [2, 4, 4]})
     module._generator = torch.Generator().manual_seed(0)
-    drawn = [module._draw_levels() for _ in range(300)]
-    assert set(drawn) == {2, 4} and 150 < drawn.count(4) < 250
+    sampled = [module._sample_levels() for _ in range(300)]
+    assert set(sampled) == {2, 4} and 150 < sampled.count(4) < 250
     module._generator = torch.Generator().manual_seed(0)  # as every process has it
-    assert [module._draw_levels() for _ in range(300)] == drawn
+    assert [module._sample_levels() for _ in range(300)] == sampled
     assert make_module(quantization={"levels": None}).quantization["levels"] == [4, 2]
 
 

@@ -323,15 +323,15 @@ def test_padding_is_not_seen(tiny_codec: EncodecCodec) -> None:
 
 
 def test_dropout_differs_between_steps_ranks_and_seeds(tiny_codec: EncodecCodec) -> None:
-    drawn = set()
+    noises = set()
     for seed, step, rank in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)):
         module = make_module(tiny_codec, seed=seed)
         module._trainer = SimpleNamespace(global_rank=rank)  # type: ignore[assignment]
         for _ in range(2):  # the same step, the same numbers
             LanguageModelTraining.on_train_batch_start(module, {}, step)
             numbers = tuple(torch.rand(4).tolist())
-        drawn.add(numbers)
-    assert len(drawn) == 4
+        noises.add(numbers)
+    assert len(noises) == 4
 
 
 @pytest.mark.parametrize("limit, clipped", [(1e-3, True), (0, False), (None, False)])
@@ -429,7 +429,7 @@ def test_early_stopping_leaves_a_last_checkpoint_and_samples(
     assert list((tmp_path / "s").glob("*.wav"))
 
 
-def test_samples_are_drawn_as_generation_would(
+def test_samples_are_generated_as_generation_would(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
     """Without dropout, and with the averaged weights."""
