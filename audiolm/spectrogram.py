@@ -74,8 +74,8 @@ def log_mel_spectrogram(
     return decibels
 
 
-def draw_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title: str) -> None:
-    """Draw ``waveform`` (C, N) or (N,) as a PNG file: waveform above, mel spectrogram below.
+def plot_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title: str) -> None:
+    """Plot ``waveform`` (C, N) or (N,) as a PNG file: waveform above, mel spectrogram below.
 
     The spectrogram's colours span `RANGE` decibels from its peak down. Of many channels the
     waveform's outline encloses all, and the spectrogram shows the mean. Of a long recording the
@@ -101,12 +101,12 @@ def draw_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
     scale = figure.add_subplot(grid[1, 1])
 
     figure.suptitle(title, fontsize=11, parse_math=False, wrap=True)
-    _draw_waveform(above, waveform, sample_rate)
+    _plot_waveform(above, waveform, sample_rate)
     above.set_xlim(0, duration)
 
     hop_samples = max(1, round(hop * sample_rate))
     peak = float(decibels.max())
-    top = peak if peak > FLOOR else 0.0  # silence is drawn dark
+    top = peak if peak > FLOOR else 0.0  # silence is plotted dark
     mels, frames = decibels.shape
     image = below.imshow(
         decibels.numpy(),
@@ -145,11 +145,11 @@ def _channels(waveform: Tensor, sample_rate: int) -> Tensor:
     waveform = waveform.detach().cpu().float()
     bad = int((~waveform.isfinite()).sum())
     if bad:
-        raise ValueError(f"waveform holds {bad} NaN or Inf samples: there is nothing to draw")
+        raise ValueError(f"waveform holds {bad} NaN or Inf samples: there is nothing to plot")
     return waveform if waveform.ndim == 2 else waveform[None]
 
 
-def _draw_waveform(axes: Axes, waveform: Tensor, sample_rate: int) -> None:
+def _plot_waveform(axes: Axes, waveform: Tensor, sample_rate: int) -> None:
     samples = waveform.numpy()
     num_samples = samples.shape[1]
     step = math.ceil(num_samples / _COLUMNS)

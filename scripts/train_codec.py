@@ -149,7 +149,7 @@ def make_data(cfg: DictConfig, module: CodecTraining) -> WaveformData:
         module.settings["channels"],
     )
     for name, reason in waveforms.skipped.items():
-        print(f"left out  {name}: {reason}")
+        print(f"skipped   {name}: {reason}")
     hop = int(module.model.encoder.hop_length)
     return WaveformData(
         waveforms,
@@ -190,7 +190,7 @@ def describe(module: CodecTraining, data: WaveformData, trainer: Trainer, fitted
         f"  codec       {parameters:,} parameters, {rate} Hz, {rate / hop:g} frames/s, "
         f"{settings['n_q']} codebooks of {settings['bins']} codes: {bits:g} kbit/s",
         f"  train       {amount(data.train_spans)}",
-        f"  held out    {amount(data.valid_spans)}",
+        f"  validation  {amount(data.valid_spans)}",
         f"  decoded     {data.waveforms.path}, {data.waveforms.size / 1e6:,.0f} MB; delete it, and "
         f"others there, once trained",
         f"  step        {data.batch_size} segments of {data.train_segments.length / rate:.2f} s",

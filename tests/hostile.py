@@ -27,7 +27,7 @@ LENGTH = RATE  # samples of most files: a second
 
 @dataclass(frozen=True)
 class Case:
-    """One file. It is served where ``samples`` is given, else left out for ``reason``."""
+    """One file. It is served where ``samples`` is given, else skipped for ``reason``."""
 
     path: Path
     """Relative to the folder."""
@@ -40,7 +40,7 @@ class Case:
     padding: int = 0
     """Samples that may follow behind."""
     reason: str = ""
-    """Regular expression that is found in the reason for which the file is left out."""
+    """Regular expression that is found in the reason for which the file is skipped."""
     trait: str = ""
     """Of served files whose content is odd: silent, clipped, offset or short."""
     listed: bool = True

@@ -29,7 +29,7 @@ def read_vocabulary(
 
     Args:
         mix: the stores.
-        valid_fraction: share of the clips that is held out, whose words do not count.
+        valid_fraction: share of the clips for validation, whose words do not count.
         context_frames: of a window; a clip with a text is used only where it fits into one.
         labels: categorical columns, such as "label" and "speaker".
         text: the column of the text.
@@ -76,7 +76,7 @@ def read_vocabulary(
                 # Every one is read now: one of another size would end the training later.
                 numbers = read_vector(store, clip, told[vector], vector, vector_size or None)
                 vector_size = len(numbers)
-        if text:  # a held-out one may be the longest
+        if text:  # a validation text may be the longest
             for clip in np.unique(split.valid["clip"]).tolist():
                 longest = max(longest, len(plain_text(told_of(store, clip).get(text, ""))))
     if not present and text:

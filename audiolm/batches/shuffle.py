@@ -5,7 +5,7 @@
 
 Random numbers are raw words of Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 3", 2011), a counter-based generator whose words numpy keeps the same across versions: any word of
-any stream is there at once, whatever was drawn before.
+any stream is there at once, whatever was read before.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def carry_codec_along(codec: EncodecCodec, run_dir: Path) -> None:
 
 
 def make_callbacks(cfg: DictConfig, codec: Codec, run_dir: Path) -> list[Callback]:
-    """The callbacks of the config; those whose switch is null are left out."""
+    """The callbacks of the config; those whose switch is null are omitted."""
     options = cfg.callbacks
     callbacks: list[Callback] = [
         StepProgressBar(),

@@ -22,7 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from audiolm.audio import AUDIO_SUFFIXES
-from audiolm.datasets.clip import Clip, LeftOut, split_name
+from audiolm.datasets.clip import Clip, SkippedClip, split_name
 from audiolm.datasets.folder import folder_clips
 from audiolm.files import one_line, replacing
 
@@ -38,7 +38,7 @@ def huggingface_clips(
     revision: str | None = None,
     column: str | None = None,
     splits: Sequence[str] | None = None,
-) -> Iterator[Clip | LeftOut]:
+) -> Iterator[Clip | SkippedClip]:
     """The recordings of a dataset, fetched to `folder` at the first time.
 
     name: of a dataset on the Hugging Face hub, or the path of one (a folder or file of parquet or
@@ -46,7 +46,7 @@ def huggingface_clips(
     config, revision: of the dataset, where it has several.
     column: the one with the recordings; None: the one that is of audio.
     splits: the dataset's splits to take. None: all that are called train, validation or test in
-        some way (see `split_name`), or all where none is; others are listed as left out. A split of
+        some way (see `split_name`), or all where none is; others are listed as skipped. A split of
         another name, asked for here, gives clips that the hash of the id splits.
     Numbers, texts and class labels of a row go to the clip; other columns do not.
 
@@ -67,7 +67,7 @@ def _clips(
     revision: str | None,
     column: str | None,
     splits: Sequence[str] | None,
-) -> Iterator[Clip | LeftOut]:
+) -> Iterator[Clip | SkippedClip]:
     place = str(Path(name).resolve()) if Path(name).exists() else name
     source = {"name": place, "config": config, "revision": revision, "column": column}
     loaded: Mapping[str, Any] | None = None
@@ -95,7 +95,7 @@ def _clips(
     for split in there:
         if split not in wanted and not asked:
             reason = f"split {split!r} is none of train, valid and test; data.splits can ask for it"
-            yield LeftOut(folder / _safe(split), reason)
+            yield SkippedClip(folder / _safe(split), reason)
 
 
 def _read_splits(folder: Path, source: Mapping[str, str | None]) -> list[str] | None:

@@ -33,7 +33,7 @@ def score_demo(
 ) -> None:
     """Hear how well samples of the best model keep to the grammar of the demo set.
 
-    Printed, and written to scores.json beside the held-out loss and the seconds of each stage.
+    Printed, and written to scores.json beside the validation loss and the seconds of each stage.
 
     Args:
         run_dir: the folder of the run.
@@ -56,15 +56,15 @@ def score_demo(
             strict=True,
         )
     )
-    figures = {
-        "held_out": best_validation(run_dir),
+    metrics = {
+        "validation": best_validation(run_dir),
         "set_bits_per_second": BITS_A_PIECE / PIECE_DURATION,
-        "samples": samples.figures(),
-        "ceiling": ceiling.figures(),
+        "samples": samples.metrics(),
+        "ceiling": ceiling.metrics(),
         "seconds": seconds,
     }
     with replacing(run_dir / "scores.json") as temporary:
-        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
     print(comparison(samples, ceiling, DEMO_SAMPLES))
     print(f"pieces    {run_dir / 'pieces'}")
     print(f"scores    {run_dir / 'scores.json'}")

@@ -71,7 +71,7 @@ TIMBRES = (
 )
 
 NUM_MELODIES = GRAMMAR.count * len(TIMBRES) * len(ACCENTS) * len(GAINS)
-"""How many the set is drawn from; each is as likely as any other."""
+"""How many the set is sampled from; each is as likely as any other."""
 BITS_A_PIECE = math.log2(NUM_MELODIES)
 """Of all that varies. GRAMMAR.bits are those of the notes alone."""
 
@@ -86,7 +86,7 @@ class Melody:
     gain: int
 
 
-def draw_melody(seed: int, index: int) -> Melody:
+def sample_melody(seed: int, index: int) -> Melody:
     """What melody `index` of the set of this seed is."""
     number = int(np.random.default_rng([seed, index]).integers(NUM_MELODIES))
     number, timbre = divmod(number, len(TIMBRES))
@@ -139,7 +139,7 @@ def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) ->
     """
     folder = Path(folder)
     _claim(folder, {"version": VERSION, "seed": seed, "num_melodies": num_melodies})
-    melodies = {_name(i): draw_melody(seed, i) for i in range(num_melodies)}
+    melodies = {_name(i): sample_melody(seed, i) for i in range(num_melodies)}
     for name, melody in melodies.items():
         if not (folder / name).exists():
             write_wav(folder / name, synthesise(melody), SAMPLE_RATE)

@@ -1,4 +1,4 @@
-"""What a model has learnt of the demo set, in figures that can be checked by ear.
+"""What a model has learnt of the demo set, in metrics that can be checked by ear.
 
 Letters: B samples, K codebooks, T codec frames, N audio samples.
 """
@@ -20,7 +20,7 @@ from audiolm.demo.grammar import GRAMMAR
 from audiolm.demo.scores import Scores, score_clips
 from audiolm.generation import Sampling, generate
 from audiolm.model.checkpoint import TrainedModel
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.synthesis.detectors import longest_loop, longest_run, longest_silence
 
 DURATION = 5.0  # seconds of a sample: 25 notes
@@ -42,7 +42,7 @@ class Heard:
     run: float
     loop: float
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """As plain numbers, by name."""
         return {
             "legal_notes": self.scores.legal_notes,
@@ -103,7 +103,7 @@ def hear_samples(
         stem = folder / f"piece_{i:03d}"
         write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
         title = f"step {trained.step}, seed {seed}"
-        draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
+        plot_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
     return listen(waveforms, codes.cpu(), codec)
 
 
@@ -115,8 +115,8 @@ def comparison(samples: Heard, ceiling: Heard, num_samples: int) -> str:
         f"(the ceiling) and random notes of the scale",
         f"  {'':<24}{'samples':>8}{'ceiling':>9}{'random':>8}",
     ]
-    real = ceiling.figures()
-    for name, value in samples.figures().items():
+    real = ceiling.metrics()
+    for name, value in samples.metrics().items():
         unit = " (s)" if name.startswith("longest") else ""
         random = f"{chance[name]:8.2f}" if name in chance else ""
         lines.append(f"  {name.replace('_', ' ') + unit:<24}{value:8.2f}{real[name]:9.2f}{random}")

@@ -1,4 +1,4 @@
-"""Clips of one kind (generated, held out, trained on), and what is measured of each kind alone.
+"""Clips of one kind (generated, validation, training), and what is measured of each kind alone.
 
 All are taken as codes and decoded by the same codec, so that the codec's own faults are in all of
 them alike.

@@ -76,7 +76,7 @@ def check_published(names: Sequence[str], have_words: bool) -> None:
 def measure_published(
     names: Sequence[str], kinds: Mapping[str, Heard], clap: str, recogniser: str
 ) -> dict[str, dict[str, float]]:
-    """Each metric of each kind of clips; `fad` is the distance to the kind "held_out".
+    """Each metric of each kind of clips; `fad` is the distance to the kind "validation".
 
     clap, recogniser: names on the Hugging Face hub, or folders.
 
@@ -151,7 +151,7 @@ def _frechet_audio_distance(kinds: Mapping[str, Heard], model: str) -> dict[str,
         kind: fit_gaussian([clap.of_sound(s).T for s in _seconds(heard, clap.rate)])
         for kind, heard in kinds.items()
     }
-    reference = gaussians.pop("held_out")
+    reference = gaussians.pop("validation")
     return {kind: frechet_distance(one, reference) for kind, one in gaussians.items()}
 
 

@@ -1,8 +1,8 @@
-"""Frame by frame: the model draws the codes of a recording, or goes on with one.
+"""Frame by frame: the model generates the codes of a recording, or continues one.
 
 The model has learnt windows of `context_frames`, laid out by a pattern. A recording that fits into
-one is drawn as one. A longer one, or one without end, is drawn at constant memory and constant
-work a frame, in one of two ways:
+one is generated as one. A longer one, or one without end, is generated at constant memory and
+constant work a frame, in one of two ways:
 
     ring      the cache holds the last steps, three quarters of a window of them: the oldest makes
               room for the newest
@@ -10,11 +10,11 @@ work a frame, in one of two ways:
               next, which is read anew; a step sees between half a window and a whole one
 
 A ring takes rotary positions, which know distances only, and a pattern whose steps repeat. It costs
-less, and held-out recordings are no less probable with it, though no such thing was in training.
+less, and validation recordings are no less probable with it, though no such thing was in training.
 
-A model with an end token ends each sample where a recording would end: when codebook 0 draws the
-end, the other codebooks are drawn up to that frame, and nothing behind it. The samples of a batch
-end where each wants to; the last one ends the drawing.
+A model with an end token ends each sample where a recording would end: when codebook 0 samples the
+end, the other codebooks are sampled up to that frame, and nothing behind it. The samples of a batch
+end where each wants to; generation ends with the last one.
 
 Guidance compares what the model expects of a recording of which it is told something with what it
 expects untold: both are read side by side, as 2 B rows of one pass.
@@ -34,7 +34,7 @@ from torch import Tensor
 
 from audiolm.generation.engines.engine import Engine
 from audiolm.generation.layouts import ring_steps
-from audiolm.generation.loop import Drawing
+from audiolm.generation.loop import DecodingState
 from audiolm.generation.sampling import PLAIN, Sampling
 from audiolm.model.conditioning import Conditions, joined, not_told
 from audiolm.model.language_model import AudioLM
@@ -91,14 +91,14 @@ def stream(
             engine and weights: another engine adds in another order, and the two may part ways.
         prompt: codes (K, P) for all samples or (B, K, P), P <= `context_frames`; they come first,
             unchanged.
-        sampling: how codes are drawn from what the model expects.
+        sampling: how codes are sampled from what the model expects.
         conditions: what is told of each sample, B rows, as in `model.conditioning`; None tells
             nothing.
         engine: see `engines.engine`; "auto" takes the fastest there is. One from `prepare` has its
             weights already.
         weights: "float32", "bfloat16" or "int8"; see `rounding.round_weights`.
-        window: how to go past the end of a window, "ring" or "reread", as above; "auto" draws what
-            fits into a window as one, and longer ones with a ring where it can be had.
+        window: how to go past the end of a window, "ring" or "reread", as above; "auto" generates
+            what fits into a window as one, and longer ones with a ring where it can be had.
 
     Raises:
         ValueError: for no frames, a pattern of another number of codebooks than the model's, a
@@ -113,23 +113,23 @@ def stream(
     known = _prompt_rows(prompt, len(seeds), model, num_frames, context_frames)
     told = _told(model, conditions, len(seeds), sampling)
     if not isinstance(engine, Engine):
-        engine = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
+        engine = Engine(engine, model, weights, _steps_to_sample(pattern, num_frames))
     guided = told is not None and sampling.guidance != 1
     given = None if told is None else _read_conditions(engine.model, told, guided)
-    drawing = Drawing(
+    state = DecodingState(
         model,
         pattern,
         [torch.Generator().manual_seed(seed) for seed in seeds],
         sampling,
         guided,
-        partial(engine.reader, len(seeds) * (1 + guided), conditions=given),
+        partial(engine.decoder, len(seeds) * (1 + guided), conditions=given),
         known.new_full((len(seeds), sampling.repetition_window or 0), -1),
     )
-    drawing.remember(known[:, 0])
-    # Checked above, at the call; drawn as the frames are asked for.
+    state.remember(known[:, 0])
+    # Checked above, at the call; generated as the frames are asked for.
     if choose_window(window, model, pattern, num_frames, context_frames) == "ring":
-        return drawing.without_end(known, num_frames, context_frames)
-    return drawing.window_by_window(known, num_frames, context_frames)
+        return state.without_end(known, num_frames, context_frames)
+    return state.window_by_window(known, num_frames, context_frames)
 
 
 def prepare(
@@ -152,7 +152,7 @@ def prepare(
         ValueError: as `stream`.
     """
     _check_frames(model, pattern, num_frames, context_frames)
-    ready = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
+    ready = Engine(engine, model, weights, _steps_to_sample(pattern, num_frames))
     ring = choose_window(window, model, pattern, num_frames, context_frames) == "ring"
     if ring:
         max_steps = ring_steps(pattern, context_frames)
@@ -165,11 +165,11 @@ def prepare(
     guided = told is not None and sampling.guidance != 1
     with torch.inference_mode():
         given = None if told is None else _read_conditions(ready.model, told, guided)
-        reader = ready.reader(batch * (1 + guided), max_steps, ring, given)
+        decoder = ready.decoder(batch * (1 + guided), max_steps, ring, given)
         start = torch.full((batch * (1 + guided), model.num_codebooks), model.special)
         for _ in range(3):  # a CUDA graph is recorded after two calls
-            reader.step(start.to(model.heads.weight.device))
-            for cache in reader.step.caches:
+            decoder.decode_step(start.to(model.heads.weight.device))
+            for cache in decoder.decode_step.caches:
                 cache.length = 0
     return ready
 
@@ -195,7 +195,7 @@ def choose_window(
     return window
 
 
-def _steps_to_draw(pattern: Pattern, num_frames: int | None) -> int | None:
+def _steps_to_sample(pattern: Pattern, num_frames: int | None) -> int | None:
     return None if num_frames is None else num_steps(pattern.positions(num_frames))
 
 
@@ -228,7 +228,7 @@ def _told(
         return model.conditioner.nothing(batch)
     for name, values in conditions.items():
         if len(values) != batch:
-            raise ValueError(f"conditions of {len(values)} samples ({name}), {batch} are drawn")
+            raise ValueError(f"conditions of {len(values)} samples ({name}), {batch} are generated")
     return conditions
 
 

@@ -33,7 +33,7 @@ class Vocabulary:
         max_text_len: of the longest text, in characters.
         vector: the column of the precomputed embedding, or None.
         vector_size: F.
-        drop: probability with which conditions were left out in training; 0: never.
+        drop: probability with which conditions were dropped in training; 0: never.
         text_layers: blocks of the text's encoder.
     """
 
@@ -107,7 +107,7 @@ class Vocabulary:
 
         Raises:
             ValueError: for columns, names and vectors that are none of this model's, for a text
-                that is empty or too long, and for what is left out where the model was trained
+                that is empty or too long, and for what is missing where the model was trained
                 without dropping.
         """
         for values in told:

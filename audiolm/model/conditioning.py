@@ -88,11 +88,11 @@ def not_told(conditions: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def drop_conditions(conditions: Mapping[str, Tensor], probability: float) -> dict[str, Tensor]:
-    """Leave conditions out at random, so that a model learns to do without.
+    """Drop conditions at random, so that a model learns to do without.
 
     With this probability all of a recording's, for classifier-free guidance, which compares with
     what the model expects untold. Where there are several, also each on its own: so any of them
-    may be left out when generating.
+    may be omitted when generating.
 
     Source: Ho & Salimans 2022, "Classifier-Free Diffusion Guidance", section 3.2.
     """

@@ -1,4 +1,4 @@
-"""How probable a model finds what was drawn: by which the best of several samples is chosen.
+"""How probable a model finds what was generated: by which the best of several samples is chosen.
 
 Letters: K codebooks, T codec frames.
 """
@@ -26,8 +26,9 @@ def nats_per_code(
 ) -> float:
     """Mean cross-entropy of the codes of a sample under the model itself, in nats per code.
 
-    The model as it is: without temperature, guidance and all that changes what is drawn. A mean,
-    since a sum would prefer the shortest sample. What is longer than a window is cut into windows.
+    The model as it is: without temperature, guidance and all that changes what is generated. A
+    mean, since a sum would prefer the shortest sample. What is longer than a window is cut into
+    windows.
 
     Args:
         model: in eval mode.

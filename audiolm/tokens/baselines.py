@@ -1,4 +1,4 @@
-"""How often each code occurs, and follows which: the yardsticks that a loss is compared with.
+"""How often each code occurs, and follows which: the baselines that a loss is compared with.
 
 A model that knew nothing but the frequencies of codes would have the unigram entropy as its loss
 on the codes they were counted on, and the cross-entropy on others. Below it, a model has learned
@@ -135,7 +135,7 @@ def unigram_entropy(counts: NDArray[Any]) -> NDArray[np.float64]:
 def unigram_cross_entropy(
     train_counts: NDArray[Any], valid_counts: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Nats per code, shape (K,), that the training codes' frequencies give on held-out codes.
+    """Nats per code, shape (K,), that the training codes' frequencies give on validation codes.
 
     Counts are (K, V). One is added to each training count, so that a code never seen in training
     costs a lot and not infinitely much.
@@ -146,7 +146,8 @@ def unigram_cross_entropy(
 
 
 def bigram_cross_entropy(train_pairs: NDArray[Any], valid_pairs: NDArray[Any]) -> float:
-    """Nats per code of a codebook that a table of which code follows which gives on held-out codes.
+    """Nats per code of a codebook that a table of which code follows which gives on validation
+    codes.
 
     The pairs are of one codebook, (codes before, codes after), such as a (V + 1, V + 1) of
     `count_pairs`; without the column of the end where that cannot follow.
@@ -167,8 +168,8 @@ def bigram_cross_entropy(train_pairs: NDArray[Any], valid_pairs: NDArray[Any]) -
     before, after = np.nonzero(valid_pairs)
     kept = np.maximum(train_pairs[before, after] - discount, 0) / seen[before]
     logs = np.log(kept + unseen[before] * alone[after])
-    held_out = valid_pairs[before, after]
-    return float(-(held_out * logs).sum() / held_out.sum())
+    validation = valid_pairs[before, after]
+    return float(-(validation * logs).sum() / validation.sum())
 
 
 def _smoothed_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
@@ -178,12 +179,12 @@ def _smoothed_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Yardsticks:
+class Baselines:
     """Losses in nats per code that a model has to beat to have learnt anything.
 
     Attributes:
         uniform: ln V, of guessing blindly.
-        unigram: on the held-out codes, of a table of how often each code occurs in the training
+        unigram: on the validation codes, of a table of how often each code occurs in the training
             codes, for each codebook.
     """
 
@@ -200,8 +201,8 @@ CELLS = 2**24
 
 
 @dataclass(frozen=True)
-class CodeYardsticks:
-    """Nats per held-out code, of each codebook (K,).
+class CodebookBaselines:
+    """Nats per validation code, of each codebook (K,).
 
     Attributes:
         uniform: of guessing blindly.
@@ -214,27 +215,27 @@ class CodeYardsticks:
     bigram: NDArray[np.float64]
 
 
-def measure_code_yardsticks(
+def measure_codebook_baselines(
     stores: Sequence[TokenStore],
     trained_on: Sequence[NDArray[Any]],
-    held_out: Sequence[NDArray[Any]],
+    validation: Sequence[NDArray[Any]],
     shares: Sequence[float] = (1.0,),
     ends: bool = False,
-) -> CodeYardsticks:
-    """The yardsticks of all held-out codes.
+) -> CodebookBaselines:
+    """The baselines of all validation codes.
 
     Args:
         stores: of one codec.
         trained_on: spans of each; longer ones than 15 hours at 75 frames a second are sampled.
-        held_out: spans of each, some in one of them.
+        validation: spans of each, some in one of them.
         shares: of each store in what is trained on.
         ends: whether the end of a clip is one more outcome of codebook 0.
 
     Raises:
         ValueError: for stores that hold nothing out at all.
     """
-    if not any(len(spans) for spans in held_out):
-        raise ValueError("nothing is held out: raise data.valid_fraction above 0")
+    if not any(len(spans) for spans in validation):
+        raise ValueError("there is no validation set: raise data.valid_fraction above 0")
     size, num_codebooks = stores[0].codebook_size, stores[0].num_codebooks
     at_once = max(1, CELLS // (size + 1) ** 2)
     uniform, unigram, bigram = np.empty((3, num_codebooks))
@@ -246,7 +247,7 @@ def measure_code_yardsticks(
         ]
         valid = sum(
             count_pairs(store, spans, group, ends, max_frames=int(spans["frames"].sum()))
-            for store, spans in zip(stores, held_out, strict=True)
+            for store, spans in zip(stores, validation, strict=True)
             if len(spans)
         )
         assert isinstance(valid, np.ndarray)
@@ -258,4 +259,4 @@ def measure_code_yardsticks(
             uniform[k] = math.log(outcomes)
             unigram[k] = unigram_cross_entropy(mixed.sum(0)[None], pairs.sum(0)[None])[0]
             bigram[k] = bigram_cross_entropy(mixed, pairs)
-    return CodeYardsticks(uniform, unigram, bigram)
+    return CodebookBaselines(uniform, unigram, bigram)

@@ -3,11 +3,11 @@
     000_original.wav    at most 10 s of a recording, at the codec's rate
     000_decoded.wav     the same stretch, decoded from the codes in the store
     000.png             waveform and spectrogram of both, the original above
-    listen.json         the figures and the verdict
+    listen.json         the metrics and the verdict
 
 How far is far? Distances depend on the sound as much as on the codec: decoded well, notes made by
 code are 10 dB of mel distance from the original, speech is 4. So each clip brings its own
-yardstick, the same codes decoded in random order: as loud, of the same sounds, but with nothing
+baseline, the same codes decoded in random order: as loud, of the same sounds, but with nothing
 left of what happened when. Tokens that say what happened are clearly nearer than that. Where one
 sound is held throughout, order says little, and the waveform itself is the evidence.
 
@@ -24,7 +24,7 @@ Measured with this package's codec with K = 2, 4, 8 and 16 and with another of 8
     random codes                            1.04 to 1.53            -25 to -48 dB
     codec of random weights                 0.92 to 1.00            -42 dB and below
 
-The thresholds lie in the gaps. How sure is that with few clips? Of 2,000 draws of 3 clips (out of
+The thresholds lie in the gaps. How sure is that with few clips? Of 2,000 samples of 3 clips (out of
 40, of speech, digits and melodies, K = 2 and 8), right codes passed in 86 % or more and failed in
 0.1 % or less, codes of another clip passed in 1.5 % or less; with 8 clips in 96 %, none and none.
 For music kept by 2 codebooks of 256 codes, which is a rough copy, "worth training on" means that
@@ -54,9 +54,9 @@ from tqdm import tqdm
 
 from audiolm.audio import AudioError, read_audio, write_wav
 from audiolm.codec.distances import mel_distance, si_snr
-from audiolm.datasets.clip import LeftOut
+from audiolm.datasets.clip import SkippedClip
 from audiolm.files import one_line, replacing
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.tokens.store import TokenStore, check_codec
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Heard:
 
     folder: Path
     clips: tuple[HeardClip, ...]
-    not_compared: tuple[LeftOut, ...]
+    not_compared: tuple[SkippedClip, ...]
 
     @property
     def si_snr(self) -> float:
@@ -176,7 +176,7 @@ class Heard:
         return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of listen.json; figures that there are not are null."""
+        """The content of listen.json; metrics that there are not are null."""
         medians = {
             "si_snr": self.si_snr,
             "mel_distance": self.mel_distance,
@@ -212,7 +212,7 @@ def listen(
 ) -> Heard:
     """Decode `num_checks` clips of a store into `folder`, beside their originals.
 
-    The clips are one from each of so many equal stretches of the store, drawn with `seed` from the
+    The clips are one from each of so many equal stretches of the store, chosen with `seed` from the
     longer half of the stretch. What is heard of each begins where it is loud enough to, within its
     first 30 s. A recording that is gone, has changed or is silent there is named and not compared.
     0 checks do nothing. What an earlier call left in `folder` is replaced.
@@ -225,7 +225,7 @@ def listen(
     check_codec(store, codec.identity())
     folder = Path(folder)
     heard: list[HeardClip] = []
-    not_compared: list[LeftOut] = []
+    not_compared: list[SkippedClip] = []
     if num_checks == 0:
         return Heard(folder, (), ())
     _remove_old(folder)
@@ -236,7 +236,7 @@ def listen(
         try:
             heard.append(_hear(store, codec, clip, folder / f"{number:03d}", seed))
         except AudioError as error:
-            not_compared.append(LeftOut(error.path, error.reason))
+            not_compared.append(SkippedClip(error.path, error.reason))
     result = Heard(folder, tuple(heard), tuple(not_compared))
     with replacing(folder / "listen.json") as temporary:
         # ASCII: names of files need not be valid Unicode.
@@ -294,7 +294,7 @@ def _hear(store: TokenStore, codec: Codec, clip: int, stem: Path, seed: int) -> 
     write_wav(stem.with_name(f"{stem.name}_original.wav"), original / peak, rate)
     write_wav(stem.with_name(f"{stem.name}_decoded.wav"), decoded / peak, rate)
     caption = f"decoded, SI-SNR {heard.si_snr:.1f} dB, mel distance {heard.mel_distance:.1f} dB"
-    _draw_pair(
+    _plot_pair(
         stem.with_suffix(".png"),
         ((original, one_line(Path(heard.id))), (decoded, caption)),
         rate,
@@ -340,13 +340,13 @@ def _audible(original: Tensor, path: Path, codec: Codec) -> tuple[int, int]:
     return first, min(frames, first + math.ceil(MOST_SECONDS * codec.frame_rate))
 
 
-def _draw_pair(path: Path, clips: Sequence[tuple[Tensor, str]], sample_rate: int) -> None:
+def _plot_pair(path: Path, clips: Sequence[tuple[Tensor, str]], sample_rate: int) -> None:
     """The pictures of two waveforms (C, N) with their titles, one above the other."""
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / "one.png"
         images = []
         for waveform, title in clips:
-            draw_spectrogram(picture, waveform, sample_rate, title)
+            plot_spectrogram(picture, waveform, sample_rate, title)
             images.append(matplotlib.image.imread(picture))
     with replacing(path) as temporary:
         matplotlib.image.imsave(temporary, np.concatenate(images), format="png")

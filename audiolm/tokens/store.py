@@ -43,7 +43,7 @@ VERSION = 2
 INDEX = np.dtype(
     [
         ("id_hash", np.uint64),  # hash64 of the clip's id
-        ("split_hash", np.uint64),  # hash64 of what is held out together: its group, else its id
+        ("split_hash", np.uint64),  # hash64 of what is split off together: its group, else its id
         ("shard", np.uint32),  # number in store.json's list of shards
         ("split", np.uint8),  # the split its source names: 0 none, or 1 + place in SPLIT_NAMES
         ("offset", np.int64),  # first row in the shard

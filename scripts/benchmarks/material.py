@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from audiolm.audio import AudioError, find_audio_files, read_audio, write_wav
-from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
+from audiolm.demo.melodies import SAMPLE_RATE, sample_melody, synthesise
 
 SHORT = 10.0
 """Seconds up to which a file is a short clip."""
@@ -128,7 +128,7 @@ def _sounds(
     """
     if files is None:
         for index in count():
-            yield None, synthesise(draw_melody(0, index)), SAMPLE_RATE
+            yield None, synthesise(sample_melody(0, index)), SAMPLE_RATE
         return
     for path in files:
         try:

@@ -310,7 +310,7 @@ def load_yardsticks(kinds: Mapping[str, Clips], ears: Ears, cache: Path) -> list
     for name, (_, programs) in YARDSTICKS.items():
         missing = [program for program in programs if shutil.which(program) is None]
         if missing:
-            print(f"left out {name}: {', '.join(missing)} not found", file=sys.stderr)
+            print(f"skipped {name}: {', '.join(missing)} not found", file=sys.stderr)
             continue
         key = hashlib.sha256(f"{name} {ears.sample_rate} {find_spec('pystoi') is None}".encode())
         for source in (__file__, digit_classifier.__file__, audiolm.codec.distances.__file__):
@@ -403,7 +403,7 @@ def run(options: argparse.Namespace) -> None:
     if not kinds:
         raise ValueError("nothing to judge on: give --audio, --digits or both")
     if find_spec("pystoi") is None:
-        print("left out STOI: pip install pystoi", file=sys.stderr)
+        print("skipped STOI: pip install pystoi", file=sys.stderr)
 
     rows, books = [], list[float]()
     for codec in codecs:

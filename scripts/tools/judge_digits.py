@@ -39,10 +39,10 @@ from digit_classifier import (
     recognise,
     train_classifier,
 )
-from draw_conditioned import (
+from generate_conditioned import (
     Sample,
     add_sampling_options,
-    draw_samples,
+    generate_samples,
     load_conditioned,
     samplings_of,
     write_judgement,
@@ -293,7 +293,7 @@ def run(options: argparse.Namespace) -> None:
     rows = judge_recordings(judge, codec)
     told = speakers_in_turn(judge.speakers, options.samples)
     for name, sampling in samplings.items():
-        samples = draw_samples(trained, codec, told, sampling, options.seed, options.best_of)
+        samples = generate_samples(trained, codec, told, sampling, options.seed, options.best_of)
         rows[name] = judge_samples(judge, codec, samples, told)
         for i, (sample, one) in enumerate(zip(samples, told, strict=True)):
             file = f"{one[LABEL]}_{one[SPEAKER]}_{i % options.samples}.wav"

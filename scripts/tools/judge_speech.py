@@ -35,9 +35,9 @@ from audiolm.files import hash64
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint
 from audiolm.tokens import TokenStore, check_codec
 from bigrams import write_bigrams
-from draw_conditioned import (
+from generate_conditioned import (
     add_sampling_options,
-    draw_samples,
+    generate_samples,
     load_conditioned,
     samplings_of,
     write_judgement,
@@ -290,7 +290,7 @@ def run(options: argparse.Namespace) -> None:
     }
     told = [one.told for one in ears.sentences]
     for name, sampling in samplings.items():
-        samples = draw_samples(trained, codec, told, sampling, options.seed, options.best_of)
+        samples = generate_samples(trained, codec, told, sampling, options.seed, options.best_of)
         clips = [sample.waveform for sample in samples]
         rows[name] = ears.judge(name, clips, rate, sum(sample.ended for sample in samples))
     write_judgement(

@@ -38,7 +38,7 @@ _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 def spoken_words(text: str) -> list[str]:
     """The words that somebody who reads `text` says, in small letters, without punctuation.
 
-    Bracketed asides are left out, abbreviations in capitals are spelt, `*` and `#` are "star" and
+    Bracketed asides are omitted, abbreviations in capitals are spelt, `*` and `#` are "star" and
     "pound", numbers below a hundred are words and longer ones are read digit by digit. Both the
     text and what was recognised go through it, so that they are compared in one form.
     """

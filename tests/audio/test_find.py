@@ -74,5 +74,5 @@ def test_names_that_are_no_files_are_told(tmp_path: Path, caplog: pytest.LogCapt
     (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
     assert find_audio_files(tmp_path) == [tmp_path / "a.wav"]
     assert [record.getMessage() for record in caplog.records] == [
-        f"left out {tmp_path / 'gone.wav'}: a link to nothing, or no file"
+        f"skipped {tmp_path / 'gone.wav'}: a link to nothing, or no file"
     ]

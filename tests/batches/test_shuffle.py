@@ -36,7 +36,7 @@ def test_any_place_is_there_at_once(monkeypatch: pytest.MonkeyPatch, pile_size: 
 
 
 def test_up_to_a_pile_it_is_the_order_of_random_words() -> None:
-    """A change would break every run that is to be resumed, and the README's figures."""
+    """A change would break every run that is to be resumed, and published numbers."""
     for size, epoch in ((669, 0), (669, 8), (PILE_SIZE, 2)):
         key, counter = np.array([7, 0], np.uint64), np.array([0, epoch, 0, 0], np.uint64)
         words = np.random.Philox(key=key, counter=counter).random_raw(size)

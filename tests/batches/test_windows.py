@@ -1,4 +1,4 @@
-"""What training windows are drawn, and what is read for them."""
+"""What training windows are taken, and what is read for them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from audiolm.codec import EncodecCodec, build_model, load_bundled, load_codec
 from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.codec.load import BUNDLED
 from audiolm.codec.network.pieces import context
-from audiolm.demo.melodies import draw_melody, synthesise
+from audiolm.demo.melodies import sample_melody, synthesise
 from audiolm.demo.report import listen
 
 
@@ -23,7 +23,7 @@ def codec() -> EncodecCodec:
 @pytest.fixture(scope="module")
 def melodies() -> torch.Tensor:
     """(B, 1, N): eight pieces of a seed that neither the codec nor the demo has seen."""
-    return torch.stack([synthesise(draw_melody(99, i)) for i in range(8)])
+    return torch.stack([synthesise(sample_melody(99, i)) for i in range(8)])
 
 
 def test_it_is_small_and_says_what_it_is(codec: EncodecCodec) -> None:

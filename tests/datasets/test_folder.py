@@ -1,4 +1,4 @@
-"""Clips, and folders as their source: what is served, what is left out, what is refused."""
+"""Clips, and folders as their source: what is served, what is skipped, what is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from audiolm.datasets.clip import Clip, LeftOut, make_clip, split_name, without_repeats
+from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name, without_repeats
 from audiolm.datasets.file_names import NamePattern
 from audiolm.datasets.folder import folder_clips
 
@@ -28,7 +28,7 @@ def touch(tmp_path: Path) -> Touch:
     return make
 
 
-def sort(found: Iterable[Clip | LeftOut]) -> tuple[dict[str, Clip], dict[str, str]]:
+def sort(found: Iterable[Clip | SkippedClip]) -> tuple[dict[str, Clip], dict[str, str]]:
     """Clips by id; reasons by the name of the file."""
     clips, reasons = {}, {}
     for one in found:
@@ -97,16 +97,16 @@ def test_a_row_becomes_a_clip_or_says_why_not(touch: Touch) -> None:
         ("a" * 300, {}, "row 1: File name too long"),
         ("a.wav", {"split": "extra"}, "row 1: split 'extra' is none of train, valid and test"),
     ):
-        assert make_clip("x", folder / path, values, where="row 1") == LeftOut(
+        assert make_clip("x", folder / path, values, where="row 1") == SkippedClip(
             folder / path, reason
         )
 
 
-def test_repeated_ids_are_left_out() -> None:
-    clips = [Clip("a", Path("1")), LeftOut(Path("0"), "bad"), Clip("a", Path("2"))]
+def test_repeated_ids_are_skipped() -> None:
+    clips = [Clip("a", Path("1")), SkippedClip(Path("0"), "bad"), Clip("a", Path("2"))]
     first, bad, second = without_repeats(clips)
     assert (first, bad) == (clips[0], clips[1])
-    assert isinstance(second, LeftOut) and "given twice" in second.reason
+    assert isinstance(second, SkippedClip) and "given twice" in second.reason
 
 
 # ---- Patterns on names

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.datasets.manifest import manifest_clips
 
 Write = Callable[..., Path]
@@ -33,10 +33,10 @@ def write(tmp_path: Path) -> Write:
 
 
 def serve(manifest: Path) -> tuple[list[Clip], list[str]]:
-    """The clips, and the lines that tell what was left out."""
+    """The clips, and the lines that tell what was skipped."""
     clips, lines = [], []
     for one in manifest_clips(manifest):
-        if isinstance(one, LeftOut):
+        if isinstance(one, SkippedClip):
             lines.append(str(one).replace(str(manifest.parent), ""))
             assert "\n" not in lines[-1]
         else:
@@ -143,7 +143,7 @@ def test_bad_times_leave_out_their_row_alone(write: Write, name: str, time: str)
     assert line.startswith(f"/b.wav: line 3 of clips.tsv: {name} {time[:40]!r} is not a number")
 
 
-def test_reversed_and_empty_parts_are_left_out(write: Write) -> None:
+def test_reversed_and_empty_parts_are_skipped(write: Write) -> None:
     text = "path,start,end,duration\na.wav,3,2,\na.wav,3,3,\na.wav,3,,0\na.wav,3,4,0\n"
     clips, lines = serve(write("clips.csv", text))
     assert [(clip.start, clip.end) for clip in clips] == [(3.0, 4.0)]
@@ -233,7 +233,7 @@ def test_other_encodings_are_told(write: Write) -> None:
             serve(write(f"clips.{kind}", "path,text\na.wav,x\n".encode("utf-16-le")))
 
 
-def test_rows_given_twice_are_left_out(write: Write) -> None:
+def test_rows_given_twice_are_skipped(write: Write) -> None:
     text = "path,start,id\na.wav,,\na.wav,,\n./a.wav,,\na.wav,1,\na.wav,1.0,\nb.wav,,a.wav\n"
     clips, lines = serve(write("clips.csv", text))
     assert [clip.id for clip in clips] == ["a.wav", "a.wav#1-"]

@@ -54,9 +54,9 @@ def test_silence_and_loops_are_reported_as_the_longest_of_all_clips() -> None:
     assert heard.loop >= heard.run
 
 
-def test_the_table_has_every_figure_of_both(pieces: list[Path]) -> None:
+def test_the_table_has_every_metric_of_both(pieces: list[Path]) -> None:
     heard = hear_pieces(pieces[:2], load_bundled(4))
     table = comparison(heard, heard, 20)
-    for name, value in heard.figures().items():
+    for name, value in heard.metrics().items():
         (line,) = (x for x in table.splitlines() if x.strip().startswith(name.replace("_", " ")))
         assert line.count(f"{value:.2f}") >= 2

@@ -8,11 +8,18 @@ from torch import Tensor
 
 from audiolm.audio import resample
 from audiolm.codec import load_local
-from audiolm.demo.melodies import NOTE_SAMPLES, SAMPLE_RATE, TIMBRES, draw_melody, note, synthesise
+from audiolm.demo.melodies import (
+    NOTE_SAMPLES,
+    SAMPLE_RATE,
+    TIMBRES,
+    note,
+    sample_melody,
+    synthesise,
+)
 from audiolm.demo.tracker import HIGHEST, LOWEST, track_pitches
 
 TRIAL_CODEC = Path(__file__).parents[3] / "shared" / "codec" / "trial_8khz.safetensors"
-MELODIES = [draw_melody(1, i) for i in range(15)]
+MELODIES = [sample_melody(1, i) for i in range(15)]
 
 
 def with_noise(waveform: Tensor, snr: float) -> Tensor:

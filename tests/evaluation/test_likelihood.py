@@ -1,4 +1,4 @@
-"""Held-out figures: by brute force on a model so small that every clip can be written down."""
+"""Validation metrics: by brute force on a model so small that every clip can be written down."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
     assert total + at_once == pytest.approx(1, rel=1e-5)
 
 
-def draw(logits: Tensor, seed: int) -> Tensor:
+def sample(logits: Tensor, seed: int) -> Tensor:
     """Ids (B, K, S), each from its own distribution."""
     rng = torch.Generator().manual_seed(seed)
     flat = logits.softmax(dim=-1).reshape(-1, logits.shape[-1])
@@ -112,7 +112,7 @@ def draw(logits: Tensor, seed: int) -> Tensor:
 
 def test_a_model_that_says_how_sure_it_may_be_is_calibrated() -> None:
     logits = 3 * torch.randn(1, 2, 200_000, 5, generator=torch.Generator().manual_seed(0))
-    steps = draw(logits, 1)
+    steps = sample(logits, 1)
     mask = torch.ones_like(steps, dtype=torch.bool)
     calibrated, sure = Likelihood(2), Likelihood(2)
     calibrated.add(logits, steps, mask)
@@ -141,7 +141,7 @@ def test_opposite_errors_of_codebooks_cancel_in_their_total_only() -> None:
 
 def test_cells_outside_the_mask_count_nothing() -> None:
     logits = torch.randn(2, 2, 5, 4, generator=torch.Generator().manual_seed(0))
-    steps = draw(logits, 2)
+    steps = sample(logits, 2)
     mask = torch.rand(2, 2, 5, generator=torch.Generator().manual_seed(3)) < 0.5
     some, other = Likelihood(2), Likelihood(2)
     some.add(logits, steps, mask)

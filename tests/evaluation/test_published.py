@@ -20,7 +20,7 @@ def noise(seconds: float, seed: int) -> torch.Tensor:
 
 KINDS = {
     kind: Heard([noise(3.3, seed), noise(2.2, seed + 1)], 8000, ["seven", "Theo, seven!"])
-    for seed, kind in ((0, "generated"), (2, "held_out"))
+    for seed, kind in ((0, "generated"), (2, "validation"))
 }
 
 
@@ -87,7 +87,7 @@ def test_clap_embeds_sound_and_words(clap: Path) -> None:
     found = measure_published(["fad", "clap"], KINDS, str(clap), "")
     assert found["fad"].keys() == {"generated"} and found["fad"]["generated"] > 0
     assert all(-1 <= found["clap"][kind] <= 1 for kind in KINDS)
-    same = measure_published(["fad"], {**KINDS, "generated": KINDS["held_out"]}, str(clap), "")
+    same = measure_published(["fad"], {**KINDS, "generated": KINDS["validation"]}, str(clap), "")
     assert same["fad"]["generated"] == pytest.approx(0, abs=1e-6)
     short = {kind: Heard([noise(3, 0)], 8000, ["seven"]) for kind in KINDS}
     with pytest.raises(ValueError, match="3 frames are too few"):

@@ -82,8 +82,8 @@ def test_every_engine_is_the_model(
     with torch.inference_mode():
         engine = Engine(name, model, weights, None)
         given = engine.model.condition(conditions)
-        reader = engine.reader(len(TOLD), 9, False, given)
-        found = torch.stack([reader.read(inputs[:, :, s : s + 1]) for s in range(9)], dim=2)
+        decoder = engine.decoder(len(TOLD), 9, False, given)
+        found = torch.stack([decoder.extend(inputs[:, :, s : s + 1]) for s in range(9)], dim=2)
         rounded = round_weights(model, weights)
         for b in range(len(TOLD)):
             alone = rounded.condition(row(conditions, b))
@@ -175,11 +175,11 @@ def test_ends_conditions_and_guidance_together(make_model: MakeModel, engine: st
         model.heads.weight.mul_(0.3)
         model.heads.weight[V] *= 3
     told, sampling = conditions_of(ALL), Sampling(guidance=2.0)
-    draw = partial(generate, model, pattern, 30, CONTEXT, sampling=sampling, engine=engine)
-    together = cut_at_end(draw(SEEDS, conditions=told), V)
+    sample = partial(generate, model, pattern, 30, CONTEXT, sampling=sampling, engine=engine)
+    together = cut_at_end(sample(SEEDS, conditions=told), V)
     assert len({codes.shape[1] for codes in together}) > 1
     for b, seed in enumerate(SEEDS):
-        assert torch.equal(draw([seed], conditions=row(told, b))[0], together[b])
+        assert torch.equal(sample([seed], conditions=row(told, b))[0], together[b])
 
 
 def test_conditions_are_heard_without_end(make_model: MakeModel, engine: str) -> None:
@@ -241,6 +241,6 @@ def test_what_does_not_fit_is_refused(problem: str, make_model: MakeModel) -> No
         with pytest.raises(ValueError, match=r"guidance is for a model"):
             generate(make_model("delay"), pattern, 3, CONTEXT, [0], sampling=Sampling(guidance=2.0))
     else:
-        with pytest.raises(ValueError, match=r"conditions of 5 samples .*, 1 are drawn"):
+        with pytest.raises(ValueError, match=r"conditions of 5 samples .*, 1 are generated"):
             model = make_model("delay", vocabulary=LABELS)
             generate(model, pattern, 3, CONTEXT, [0], conditions=conditions_of(LABELS))

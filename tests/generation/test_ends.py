@@ -53,7 +53,7 @@ def test_chunks_are_the_whole(pattern: str, make_model: MakeModel) -> None:
     assert torch.equal(torch.cat(chunks, dim=2), generate(model, laid_out, 30, CONTEXT, SEEDS))
 
 
-def test_endless_drawing_ends_with_its_last_sample(make_model: MakeModel) -> None:
+def test_endless_generation_ends_with_its_last_sample(make_model: MakeModel) -> None:
     model, laid_out = lively(make_model, "delay"), make_pattern("delay", K)
     assert choose_window("auto", model, laid_out, None, CONTEXT) == "ring"
     codes = torch.cat(list(stream(model, laid_out, None, CONTEXT, SEEDS)), dim=2)
@@ -90,11 +90,13 @@ def test_a_sample_is_never_empty_but_a_prompt_may_be_all(make_model: MakeModel) 
         return logits
 
     model.extend = always_end  # type: ignore[method-assign]
-    drawn = generate(model, laid_out, 5, CONTEXT, [0], engine="eager", sampling=sampling)
-    assert lengths(drawn) == [1]
+    generated = generate(model, laid_out, 5, CONTEXT, [0], engine="eager", sampling=sampling)
+    assert lengths(generated) == [1]
     prompt = torch.zeros(K, 4, dtype=torch.long)
-    drawn = generate(model, laid_out, 9, CONTEXT, [0], prompt, engine="eager", sampling=sampling)
-    assert torch.equal(drawn, prompt[None])
+    generated = generate(
+        model, laid_out, 9, CONTEXT, [0], prompt, engine="eager", sampling=sampling
+    )
+    assert torch.equal(generated, prompt[None])
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

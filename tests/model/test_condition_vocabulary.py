@@ -1,4 +1,4 @@
-"""What can be told, in words and as tensors, and how tensors are left out at random."""
+"""What can be told, in words and as tensors, and how tensors are dropped at random."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_vocabulary_is_plain_data() -> None:
             Vocabulary.from_settings({**ALL.settings(), **other})
 
 
-def test_characters_never_seen_are_left_out_and_can_be_named() -> None:
+def test_characters_never_seen_are_skipped_and_can_be_named() -> None:
     assert ALL.readable("Ab! \N{LATIN SMALL LETTER E WITH ACUTE} c") == "ab c"
     assert ALL.unknown_characters("x a x y") == "xy"
     # A composed and a combining accent are one character.

@@ -97,7 +97,7 @@ def test_folders(workplace: Path, run_script: RunScript) -> None:
     Path("bad/text.wav").write_text("not a sound")
     soundfile.write("bad/silent.wav", np.zeros(400), 800)
     refused(run_script("train_codec", "data.path=bad", *TINY_CODEC), "none of its 2 recordings")
-    # The long one is needed to train on, and is the one that is held out.
+    # The long one is needed to train on, and is the one for validation.
     Path("one").mkdir()
     soundfile.write("one/x.wav", np.random.default_rng(0).normal(0, 0.1, 200), 800)
     refused(

@@ -76,7 +76,7 @@ LABELS = ("conditioning=label", "conditioning.labels=[label,speaker]")
 ALL = ("conditioning=text", "conditioning.labels=[speaker]", "conditioning.vector=embedding")
 
 
-def figures(folder: str) -> dict[str, object]:
+def metrics(folder: str) -> dict[str, object]:
     found: dict[str, object] = json.loads(Path(folder, "sample_000.json").read_text())
     return found
 
@@ -87,13 +87,13 @@ def test_labels_are_told_by_name(train, run_script: RunScript) -> None:  # type:
     for name, more in (("a", told), ("b", told), ("c", ["conditioning.label=so"]), ("d", [])):
         made = run_script("generate", checkpoint, "num_samples=1", f"out={name}", *more)
         assert made.code == 0, made.err
-    assert figures("a")["conditioning"] == {"label": "no", "speaker": "ada"}
+    assert metrics("a")["conditioning"] == {"label": "no", "speaker": "ada"}
     sounds = [Path(name, "sample_000.wav").read_bytes() for name in "abcd"]
     assert sounds[0] == sounds[1] and len(set(sounds)) == 3
     guided = ["sampling.guidance=3.0", "num_samples=2", "best_of=3", "out=g"]
     made = run_script("generate", checkpoint, *told, *guided)
     assert made.code == 0 and "wrote 2 samples" in made.out, made.err
-    about = figures("g")
+    about = metrics("g")
     assert about["best_of"] == 3 and isinstance(about["nats_per_code"], float)
     assert "longest_silence" in about and "longest_loop" in about and "ended" in about
     assert [json.loads(Path(f"g/sample_00{i}.json").read_text())["seed"] // 3 for i in (0, 1)] == [
@@ -102,7 +102,7 @@ def test_labels_are_told_by_name(train, run_script: RunScript) -> None:  # type:
     ]
 
 
-def test_the_command_that_training_ends_with_draws_as_its_samples_were(
+def test_the_command_that_training_ends_with_samples_as_the_run_did(
     workplace: Path, run_script: RunScript, local: list[str], places: Path
 ) -> None:
     made = run_script(
@@ -120,9 +120,9 @@ def test_the_command_that_training_ends_with_draws_as_its_samples_were(
     (line,) = (line for line in made.out.splitlines() if line.startswith("next "))
     python, script, *words = shlex.split(line.removeprefix("next"))
     assert (python, script) == ("python", "scripts/generate.py")
-    drawn = run_script("generate", *words, "num_samples=1", "out=next")
-    assert drawn.code == 0, drawn.err
-    about = figures("next")
+    again = run_script("generate", *words, "num_samples=1", "out=next")
+    assert again.code == 0, again.err
+    about = metrics("next")
     assert about["conditioning"]["text"] in {f"{word.upper()}, {word}" for word in WORDS}
     assert about["conditioning"]["speaker"] in ("ada", "ben")
     assert about["sampling"]["temperature"] == [0.5, 0.6, 0.7, 0.8]
@@ -143,7 +143,7 @@ def test_text_label_and_vector_together(train, run_script: RunScript) -> None:  
             f"conditioning.embedding={vector}",
         )
         assert made.code == 0, made.err
-        assert "left out of the text, as no text in training had them: ?ö()=5" in made.out
+        assert "skipped in the text, as no text in training had them: ?ö()=5" in made.out
     sounds = [Path(name, "sample_000.wav").read_bytes() for name in "abc"]
     assert sounds[0] == sounds[1] != sounds[2]
 
@@ -244,7 +244,7 @@ def test_columns_may_have_any_name(  # type: ignore[no-untyped-def]
     told = ["conditioning.speaker id=s 1", "conditioning.a.b=x=${y}", "num_samples=1", "out=o"]
     made = run_script("generate", "ckpt_path=run/checkpoints/last.ckpt", *told)
     assert made.code == 0, made.err
-    assert figures("o")["conditioning"] == {"speaker id": "s 1", "a.b": "x=${y}"}
+    assert metrics("o")["conditioning"] == {"speaker id": "s 1", "a.b": "x=${y}"}
 
 
 def test_evaluation_wants_the_models_columns(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]

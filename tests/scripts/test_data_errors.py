@@ -65,7 +65,7 @@ def test_two_parts_give_the_store_of_one_run_which_trains_alone_and_in_a_mix(
         result = run_script("train", *arguments)
         assert result.code == 0, result.err
         result = run_script("evaluate", f"ckpt_path={run}/checkpoints/last.ckpt")
-        assert result.code == 0 and "held-out codes" in result.out, result.err
+        assert result.code == 0 and "validation codes" in result.out, result.err
     again = ["ckpt_path=last", "trainer.max_steps=4", "data.mix={parts: 1, whole: 1}"]
     result = run_script("train", *mixed, *again)
     assert result.code == 2 and "data.mix" in result.err, result.err

@@ -135,7 +135,7 @@ def test_what_a_part_leaves_out_is_no_missing_part(recordings, codec, tmp_path, 
     prepare(recordings, codec, tmp_path / "whole")
     prepare(recordings, codec, tmp_path / "store", part=Part(1, 2))
     summary = prepare(recordings, codec, tmp_path / "store", part=Part(0, 2))
-    assert {bad.path.name for bad in summary.left_out} == {"a.wav", "b.wav", "c.wav"}
+    assert {bad.path.name for bad in summary.skipped} == {"a.wav", "b.wav", "c.wav"}
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
     listed = (tmp_path / "store" / "left_out.json").read_text()
     assert listed == (tmp_path / "whole" / "left_out.json").read_text()
@@ -144,7 +144,7 @@ def test_what_a_part_leaves_out_is_no_missing_part(recordings, codec, tmp_path, 
 def test_one_part_finishes_the_store_while_another_waits_to(
     recordings, codec, tmp_path, prepare, contents, monkeypatch
 ):
-    """Also where the one that waits does not know what the other left out."""
+    """Also where the one that waits does not know what the other skipped."""
     for i in range(6):
         soundfile.write(recordings / f"bad{i}.wav", [-1.0] * (400 + i), 8000)
     store = tmp_path / "store"

@@ -26,13 +26,13 @@ Prepare = Callable[..., Any]
 
 @pytest.fixture
 def pictures() -> None:
-    """For the test that looks at them: drawing takes most of the time."""
+    """For the test that looks at them: plotting takes most of the time."""
 
 
 @pytest.fixture(autouse=True)
 def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr("audiolm.tokens.reconstruction._draw_pair", lambda *arguments: None)
+        monkeypatch.setattr("audiolm.tokens.reconstruction._plot_pair", lambda *arguments: None)
 
 
 @pytest.fixture(scope="module")

@@ -145,7 +145,7 @@ def test_yardsticks_are_kept_and_a_missing_program_is_told(
     monkeypatch.setattr(judge_codec, "YARDSTICKS", {"same": (through, ()), "x": (through, absent)})
     kinds = {"speech": [syllables(1.0, 0)]}
     first = judge_codec.load_yardsticks(kinds, Ears(RATE), tmp_path)
-    assert "left out x: no-such-program not found" in capsys.readouterr().err
+    assert "skipped x: no-such-program not found" in capsys.readouterr().err
     assert [row.name for row in first] == ["same"] and first[0].kbps == 1.5 and len(calls) == 1
     assert judge_codec.load_yardsticks(kinds, Ears(RATE), tmp_path) == first and len(calls) == 1
     judge_codec.load_yardsticks({"speech": [syllables(1.0, 1)]}, Ears(RATE), tmp_path)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import digit_classifier
-import draw_conditioned
+import generate_conditioned
 import judge_digits
 from audiolm.audio import write_wav
 from audiolm.generation import Sampling
@@ -93,7 +93,7 @@ def checkpoint(make_tiny_codec: Any, tmp_path: Path) -> Path:
 def test_an_end_behind_the_first_window_is_one(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained, codec = draw_conditioned.load_conditioned(checkpoint, ["label"])
+    trained, codec = generate_conditioned.load_conditioned(checkpoint, ["label"])
     end = codec.codebook_size
 
     def drawn(model: Any, pattern: Any, frames: int, context: int, seeds: Any, **_: Any) -> Any:
@@ -101,9 +101,9 @@ def test_an_end_behind_the_first_window_is_one(
         codes[0, :, context + 3 :] = end  # the first sample takes more than a window, and ends
         return codes
 
-    monkeypatch.setattr(draw_conditioned, "generate", drawn)
+    monkeypatch.setattr(generate_conditioned, "generate", drawn)
     told = [{"label": "3", "speaker": "ann"}] * 2
-    samples = draw_conditioned.draw_samples(trained, codec, told, Sampling())
+    samples = generate_conditioned.generate_samples(trained, codec, told, Sampling())
     assert samples[0].ended and samples[0].frames == trained.context_frames + 3
     assert not samples[1].ended
 

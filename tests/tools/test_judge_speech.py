@@ -203,7 +203,7 @@ def test_command_line(
     assert list(result["rows"]) == ["real", "reconstructed", "guidance 1", "guidance 2.5"]
     for row in result["rows"].values():
         # "please hold the line" lacks 3 words, "you have one new message" is 5 wrong ones,
-        # of "nobody can take your call" one is understood in its place, or with 3 left out.
+        # of "nobody can take your call" one is understood in its place, or with 3 missing.
         assert list(row["rates"]) == ["general", "collection"]
         for rates in row["rates"].values():
             assert rates["held_in"] == (3 + 5) / 9 and rates["held_out"] == 4 / 5

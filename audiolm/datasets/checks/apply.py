@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from audiolm.datasets.checks.measure import AUDIO, Fault
 from audiolm.datasets.checks.report import CheckReport, Finding, RuleCount, Totals
 from audiolm.datasets.checks.rules import FAULTS, ON_SOUND, Rules
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.files import hash64
 from audiolm.parallel import Part
 
@@ -42,7 +42,7 @@ def seconds_of(rows: NDArray[Any]) -> NDArray[np.float64]:
 
 def judge(
     collection: Collection,
-    unusable: list[LeftOut],
+    unusable: list[SkippedClip],
     rules: Rules,
     part: Part,
     known: NDArray[np.uint64] | None,
@@ -90,9 +90,9 @@ def judge(
         kept=[clips[i] for i in kept],
         audio=audio,
         split_as=place[first[kept]],
-        left_out=[
+        skipped=[
             *unusable,
-            *(LeftOut(clips[i].path, found.reasons[i]) for i in sorted(found.reasons)),
+            *(SkippedClip(clips[i].path, found.reasons[i]) for i in sorted(found.reasons)),
         ],
         findings=found.findings,
         counts=found.counts,
@@ -135,7 +135,7 @@ def _holds(ordered: NDArray[np.uint64], value: int) -> bool:
     return place < len(ordered) and int(ordered[place]) == value
 
 
-def _totals(collection: Collection, unusable: list[LeftOut], found: _Judgement) -> Totals:
+def _totals(collection: Collection, unusable: list[SkippedClip], found: _Judgement) -> Totals:
     rows = collection.rows[found.sound]
     seconds = seconds_of(rows)
     names = collection.formats
@@ -161,15 +161,15 @@ def _commonest(values: NDArray[Any]) -> dict[int, int]:
 
 
 class _Judgement:
-    """What was found so far. sound: the clips that can be decoded; dropped: those left out."""
+    """What was found so far. sound: the clips that can be decoded; dropped: those skipped."""
 
-    def __init__(self, collection: Collection, unusable: list[LeftOut], rules: Rules) -> None:
+    def __init__(self, collection: Collection, unusable: list[SkippedClip], rules: Rules) -> None:
         n = len(collection.clips)
         self.clips, self.rows, self.rules = collection.clips, collection.rows, rules
         self.sound = np.ones(n, np.bool_)
         self.sound[list(collection.faults)] = False
         self.dropped = ~self.sound
-        self.reasons: dict[int, str] = {}  # the first for which each is left out
+        self.reasons: dict[int, str] = {}  # the first for which each is skipped
         self.findings: list[Finding] = []
         self.counts: dict[str, RuleCount] = {}
         known = seconds_of(self.rows[self.sound])

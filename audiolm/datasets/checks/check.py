@@ -34,7 +34,7 @@ from audiolm.datasets.checks.cache import CheckCache, Source
 from audiolm.datasets.checks.measure import AUDIO, MEASURED, Fault, Measurement, measure
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.files import hash64
 from audiolm.parallel import Part, as_a_workers_death, check_part, worker_settings
 
@@ -47,7 +47,7 @@ _FILE_BYTES = 2**16
 
 
 def check_clips(
-    clips: Iterable[Clip | LeftOut],
+    clips: Iterable[Clip | SkippedClip],
     cache_dir: Path,
     rules: Rules,
     *,
@@ -78,14 +78,16 @@ def check_clips(
     return judge(collection, unusable, rules, part, known)
 
 
-def _select(clips: Iterable[Clip | LeftOut], part: Part) -> tuple[list[Clip], list[LeftOut]]:
+def _select(
+    clips: Iterable[Clip | SkippedClip], part: Part
+) -> tuple[list[Clip], list[SkippedClip]]:
     """The part's clips by id, and what the source could not use (which the first part reports)."""
     ordered: list[Clip] = []
-    unusable: list[LeftOut] = []
+    unusable: list[SkippedClip] = []
     empty = True
     for clip in clips:
         empty = False
-        if isinstance(clip, LeftOut):
+        if isinstance(clip, SkippedClip):
             if part.number == 0:
                 unusable.append(clip)
         elif part.count == 1 or hash64(clip.id) % part.count == part.number:

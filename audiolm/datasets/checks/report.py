@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audiolm.datasets.checks.rules import FAULTS, Rules
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.files import atomic_file
 from audiolm.parallel import Part
 
@@ -43,7 +43,7 @@ class RuleCount:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is there, before any clip is left out.
+    """What is there, before any clip is skipped.
 
     clips, files: differ where several clips lie in one file. hours, formats, sample_rates,
     channels, durations: of the clips that can be decoded; the middle three count clips, the last
@@ -65,13 +65,13 @@ class CheckReport:
 
     kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the place in `kept` of
     the clip whose split it shares: its own, or that of the first of its exact duplicates where
-    these are kept. left_out: each with its reason. findings: by rule, then by id.
+    these are kept. skipped: each with its reason. findings: by rule, then by id.
     """
 
     kept: list[Clip]
     audio: NDArray[Any]
     split_as: NDArray[np.int64]
-    left_out: list[LeftOut]
+    skipped: list[SkippedClip]
     findings: list[Finding]
     counts: Mapping[str, RuleCount]
     totals: Totals
@@ -96,10 +96,10 @@ class CheckReport:
         if self.part.count > 1:
             return
         if not self.kept:
-            remedy = self._remedy(self.left_out[0])
+            remedy = self._remedy(self.skipped[0])
             raise ValueError(
                 f"none of the {self.totals.clips} files can be encoded; the first, "
-                f"{self.left_out[0]}{remedy}"
+                f"{self.skipped[0]}{remedy}"
             )
         for name, count in self.counts.items():
             if count.action == "drop" and count.share > self.rules.max_dropped:
@@ -113,7 +113,7 @@ class CheckReport:
                     + f" with rules.{override}"
                 )
 
-    def _remedy(self, bad: LeftOut) -> str:
+    def _remedy(self, bad: SkippedClip) -> str:
         dropped = [f for f in self.findings if f.path == bad.path and f.action == "drop"]
         if any(f.rule in FAULTS for f in dropped):
             return ""
@@ -138,8 +138,7 @@ class CheckReport:
                 f"95% up to {_span(d['p95'])}",
             ]
         lines.append(
-            f"kept       {len(self.kept):,}, {self.hours:.4g} hours; "
-            f"left out {len(self.left_out):,}"
+            f"kept       {len(self.kept):,}, {self.hours:.4g} hours; skipped {len(self.skipped):,}"
         )
         broken = {name: count for name, count in self.counts.items() if count.clips}
         if broken:
@@ -174,7 +173,7 @@ class CheckReport:
             "part": asdict(self.part),
             "totals": totals,
             "kept": {"clips": len(self.kept), "hours": self.hours},
-            "left_out": len(self.left_out),
+            "skipped": len(self.skipped),
             "max_dropped": self.rules.max_dropped,
             "rules": rules,
             "findings": [asdict(f) | {"path": str(f.path)} for f in self.findings],
@@ -187,7 +186,7 @@ class CheckReport:
 
 
 def _line(finding: Finding) -> str:
-    return str(LeftOut(finding.path, finding.reason))
+    return str(SkippedClip(finding.path, finding.reason))
 
 
 def _span(seconds: float) -> str:

@@ -87,7 +87,7 @@ class Rules:
             if name in FAULTS:
                 raise ValueError(
                     f"rules.{name} is no setting: such files cannot be decoded and are always "
-                    "left out; rules.max_dropped=1 goes on however many they are"
+                    "skipped; rules.max_dropped=1 goes on however many they are"
                 )
             if name not in cls.names():
                 raise ValueError(f"rules.{name} is none of {', '.join(cls.names())}")

@@ -17,12 +17,12 @@ from audiolm.model.language_model import AudioLM
 from audiolm.model.positions import turn
 
 
-class CompiledStep:
+class CompiledDecodeStep:
     """Reads one step of B rows: everything has one shape, and where the step stands is a tensor.
 
     Attention looks at the whole cache, with a mask over what is not filled yet. The first call
     compiles, which takes from half a minute to some minutes; later ones of the same shapes, also
-    of another `CompiledStep` of this process, do not.
+    of another `CompiledDecodeStep` of this process, do not.
 
     Args:
         model: in eval mode.

@@ -62,7 +62,7 @@ class _Model(Structure):
     )
 
 
-class NativeStep:
+class NativeDecodeStep:
     """Reads one step of B rows, whose keys and values `caches` hold; gives the next one's logits.
 
     The same function as `model.extend`, but for the order of additions. A row's logits are the

@@ -36,12 +36,12 @@ class Encoded:
     """What `encode_units` did.
 
     recordings: places in the plan of those that were encoded, wholly or in part. frames: of all
-    that was. left_out: reasons, by the key of the audio.
+    that was. skipped: reasons, by the key of the audio.
     """
 
     recordings: set[int] = field(default_factory=set)
     frames: int = 0
-    left_out: dict[int, str] = field(default_factory=dict)
+    skipped: dict[int, str] = field(default_factory=dict)
 
 
 def encode_units(
@@ -68,7 +68,7 @@ def encode_units(
             lambda group: _encode(group, codec), reader, _num_threads(codec, len(units))
         ):
             for recording, reason in reasons:
-                encoded.left_out.setdefault(int(plan.keys[recording]), reason)
+                encoded.skipped.setdefault(int(plan.keys[recording]), reason)
             whole: list[tuple[int, NDArray[Any]]] = []
             for decoded, codes in found:
                 key = int(plan.keys[decoded.recording])

@@ -6,7 +6,7 @@
     the plan: short recordings in batches of similar length, long ones in sections
       |  of these, this part's
       v
-    decode and resample, in worker processes         a bad file is left out, with its reason
+    decode and resample, in worker processes         a bad file is skipped, with its reason
       |
       v
     the codec, in this process
@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audiolm.datasets.checks.report import CheckReport
-from audiolm.datasets.clip import SPLIT_NAMES, LeftOut
+from audiolm.datasets.clip import SPLIT_NAMES, SkippedClip
 from audiolm.files import atomic_file, hash64
 from audiolm.parallel import Part, check_part
 from audiolm.tokens.encoding.decode import Recording, Unit
@@ -47,7 +47,7 @@ from audiolm.tokens.encoding.encode import encode_units
 from audiolm.tokens.encoding.locks import StoreLock
 from audiolm.tokens.encoding.plan import Plan, make_plan
 from audiolm.tokens.encoding.sections import Framing
-from audiolm.tokens.parts import how_to_finish, read_left_out, remove_markers, write_marker
+from audiolm.tokens.parts import how_to_finish, read_skipped, remove_markers, write_marker
 from audiolm.tokens.shards import (
     CLIPS,
     MAX_BYTES,
@@ -73,14 +73,14 @@ class PrepareSummary:
     files, hours, frames: of the whole store, or of what is there of it where parts are missing.
     encoded, reused: how many of the files were encoded now, and were there already. encoded_hours:
     what was encoded now. seconds: that all of it took. missing_parts: numbers; while there are any,
-    the store is not finished, and `left_out` does not know of theirs.
+    the store is not finished, and `skipped` does not know of theirs.
     """
 
     store_dir: Path
     files: int
     hours: float
     frames: int
-    left_out: tuple[LeftOut, ...]
+    skipped: tuple[SkippedClip, ...]
     encoded: int
     encoded_hours: float
     reused: int
@@ -93,19 +93,19 @@ class PrepareSummary:
         """Seconds of audio encoded a second."""
         return self.encoded_hours * 3600 / self.seconds
 
-    def lines(self, max_left_out: int = 10) -> list[str]:
-        """The summary in lines to print, with at most so many of the files left out."""
+    def lines(self, max_skipped: int = 10) -> list[str]:
+        """The summary in lines to print, with at most so many of the files skipped."""
         lines = [
             f"store     {self.store_dir}",
             f"files     {self.files:,} ({self.encoded:,} encoded now, {self.reused:,} reused)",
             f"audio     {self.hours:.4g} hours, {self.frames:,} frames",
             f"took      {self.seconds:.1f} s"
             + (f", {self.xrealtime:.0f} times faster than real time" if self.encoded_hours else ""),
-            f"left out  {len(self.left_out):,}",
+            f"skipped   {len(self.skipped):,}",
         ]
-        lines += [f"  {bad}" for bad in self.left_out[:max_left_out]]
-        if len(self.left_out) > max_left_out:
-            rest = len(self.left_out) - max_left_out
+        lines += [f"  {bad}" for bad in self.skipped[:max_skipped]]
+        if len(self.skipped) > max_skipped:
+            rest = len(self.skipped) - max_skipped
             lines.append(f"  and {rest:,} more, see {self.store_dir / 'left_out.json'}")
         if self.missing_parts:
             lines.append(
@@ -150,10 +150,10 @@ def prepare_store(
     """Encode checked clips into the store at `store_dir`, which then holds these and no others.
 
     Audio that the store holds is not encoded again, whatever its file is called now; what a source
-    says of it (split, label, text) is taken anew. Files that cannot be read any more are left out;
+    says of it (split, label, text) is taken anew. Files that cannot be read any more are skipped;
     these and the check's are listed in the summary and in `left_out.json`.
 
-    group: the column (or label, text) whose clips of one value are held out together; None: each
+    group: the column (or label, text) whose clips of one value are split off together; None: each
         clip by itself.
     part: encode only this part of the work. All parts may run at the same time, with the same
         `store_dir` or each with its own; which then have to be put together. The part that finds
@@ -175,7 +175,7 @@ def prepare_store(
             f"the check is of {report.part} only: every part is encoded by a check of all clips"
         )
     if not report.kept:
-        raise ValueError("no clips to encode: the check left out all of them")
+        raise ValueError("no clips to encode: the check skipped all of them")
     split_hashes = _split_hashes(report, group)
     plan = make_plan(report.audio, Framing.of(codec, section_seconds), batch_seconds, part.count)
     store = Path(store_dir)
@@ -201,10 +201,10 @@ def prepare_store(
 
         marker = None
         if part.count > 1:
-            marker = write_marker(store, part, plan.name, encoded.left_out)
+            marker = write_marker(store, part, plan.name, encoded.skipped)
         lock.unshare()
         finished = marker is not None and not marker.exists()  # by another, in the meantime
-        reasons = read_left_out(store, part.count, plan.name) | encoded.left_out
+        reasons = read_skipped(store, part.count, plan.name) | encoded.skipped
         held, sections = files.scan(CLIPS), files.scan(SECTIONS)
         wanted = held.find(plan.keys) < 0
         wanted &= ~np.isin(plan.keys, np.array([*reasons], np.uint64))
@@ -218,9 +218,9 @@ def prepare_store(
         rows = held.find(report.audio["key"])
         kept = np.flatnonzero(rows >= 0)
         frames = int(held.rows["frames"][rows[kept]].sum())
-        left_out = _left_out(report, reasons, rows)
+        skipped = _skipped(report, reasons, rows)
         if not missing_parts and not finished:
-            _finish(store, report, split_hashes, held, rows, left_out)
+            _finish(store, report, split_hashes, held, rows, skipped)
         if not missing_parts and lock.alone():
             remove_shards(store, SECTIONS)
         now = np.isin(report.audio["key"][kept], plan.keys[sorted(encoded.recordings)])
@@ -229,7 +229,7 @@ def prepare_store(
             files=len(kept),
             hours=frames / codec.frame_rate / 3600,
             frames=frames,
-            left_out=left_out,
+            skipped=skipped,
             encoded=int(now.sum()),
             encoded_hours=plan.seconds(encoded.frames) / 3600,
             reused=int((~now).sum()),
@@ -311,15 +311,15 @@ def _finish(
     split_hashes: NDArray[np.uint64],
     held: EncodedClips,
     rows: NDArray[np.int64],
-    left_out: Sequence[LeftOut],
+    skipped: Sequence[SkippedClip],
 ) -> None:
-    """Put the new index in place. rows: of each clip in `held`, -1 for what is left out."""
-    _write_left_out(store, left_out)
+    """Put the new index in place. rows: of each clip in `held`, -1 for what is skipped."""
+    _write_skipped(store, skipped)
     kept = np.flatnonzero(rows >= 0)
     if not len(kept):
         raise ValueError(
             f"none of the {len(rows)} files can be encoded; the first, "
-            f"{left_out[len(report.left_out)]}"
+            f"{skipped[len(report.skipped)]}"
         )
     index, shards = _index(report, split_hashes, kept, held, rows[kept])
     commit_index(store, shards, index, _records(report, kept, index["frames"]))
@@ -327,7 +327,7 @@ def _finish(
 
 
 def _split_hashes(report: CheckReport, group: str | None) -> NDArray[np.uint64]:
-    """For each clip, the hash of what is held out together with it.
+    """For each clip, the hash of what is split off together with it.
 
     Raises ValueError for a group of which the source says nothing.
     """
@@ -402,20 +402,20 @@ def _records(
         }
 
 
-def _left_out(
+def _skipped(
     report: CheckReport, reasons: Mapping[int, str], rows: NDArray[np.int64]
-) -> tuple[LeftOut, ...]:
-    """What the check left out, and the clips of which there are reasons why there are no codes."""
+) -> tuple[SkippedClip, ...]:
+    """What the check skipped, and the clips of which there are reasons why there are no codes."""
     keys = report.audio["key"].tolist()
     now = [
-        LeftOut(report.kept[i].path, reasons[keys[i]])
+        SkippedClip(report.kept[i].path, reasons[keys[i]])
         for i in np.flatnonzero(rows < 0).tolist()
         if keys[i] in reasons
     ]
-    return (*report.left_out, *now)
+    return (*report.skipped, *now)
 
 
-def _write_left_out(store: Path, left_out: Sequence[LeftOut]) -> None:
-    entries = [{"path": str(bad.path), "reason": bad.reason} for bad in left_out]
+def _write_skipped(store: Path, skipped: Sequence[SkippedClip]) -> None:
+    entries = [{"path": str(bad.path), "reason": bad.reason} for bad in skipped]
     with atomic_file(store / "left_out.json") as file:
         file.write(json.dumps(entries, indent=1).encode("ascii") + b"\n")

@@ -60,7 +60,7 @@ class StepProgressBar(TQDMProgressBar):
         bar = self.train_progress_bar
         if self._should_update(step, trainer.max_steps):
             bar.n = step
-            bar.set_postfix(self.get_metrics(trainer, pl_module))  # draws the bar as well
+            bar.set_postfix(self.get_metrics(trainer, pl_module))  # prints the bar as well
         if trainer.is_global_zero:
             self._print_lines(trainer, pl_module)
 

@@ -70,7 +70,7 @@ class CodecTraining(pl.LightningModule):
             waveform is learnt; with a high one to the end, faint overtones are not.
         mel_rise: factor that the weight of the mel loss rises to as its floor falls.
         clip: largest norm of a step's gradient.
-        seed: of weights, noise and levels; what step n draws follows from (seed, n).
+        seed: of weights, noise and levels; what step n samples follows from (seed, n).
         data: what it is trained on, for a resumed run to be compared with.
 
     Raises:
@@ -202,7 +202,7 @@ class CodecTraining(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Segment, batch_idx: int) -> None:
         step = self.trainer.global_step
-        # The same draws in a resumed run.
+        # The same random numbers in a resumed run.
         self._generator = torch.Generator().manual_seed(_word(self.seed, step))
         torch.manual_seed(_word(self.seed, step, 1 + self.global_rank))
         if self._past(self.quantization["start"]) and not self.quantizes:
@@ -230,7 +230,7 @@ class CodecTraining(pl.LightningModule):
         parts: dict[str, Tensor] = {}
         quantized: Quantized | None = None
         if self.quantizes:
-            quantized = quantize(self.model.quantizer, latents, self._draw_levels())
+            quantized = quantize(self.model.quantizer, latents, self._sample_levels())
             decoder_input = quantized.latents
             parts["commitment"] = quantized.commitment
         else:
@@ -355,13 +355,13 @@ class CodecTraining(pl.LightningModule):
             optimizer.step()
         return loss.detach()
 
-    def _draw_levels(self) -> int:
+    def _sample_levels(self) -> int:
         """The number of codebooks of this step."""
         levels = self.quantization["levels"]
         return int(levels[int(torch.randint(len(levels), (), generator=self._generator))])
 
     def _noise(self, latents: Tensor) -> Tensor:
-        """Gaussian noise (B, D, T) whose strength is drawn for each item."""
+        """Gaussian noise (B, D, T) whose strength is sampled for each item."""
         rising = min(1.0, self.trainer.global_step / self._warmup_steps)
         low, high = (rising * share for share in self.quantization["noise"])
         strength = low + (high - low) * torch.rand(len(latents), 1, 1, device=latents.device)
@@ -390,7 +390,7 @@ class CodecTraining(pl.LightningModule):
     def validation_step(self, waveform: Tensor, batch_idx: int) -> None:
         for n_q in sorted(set(self.quantization["levels"])) if self.quantizes else [0]:
             decoded, codes = self.reconstruct(waveform, n_q)
-            # Before there are codebooks, the figures are those of the auto-encoder.
+            # Before there are codebooks, the metrics are those of the auto-encoder.
             end = f"k{n_q}" if self.quantizes else "unquantized"
             # The ratio of a pause says nothing, and is so low that one of them hides all others.
             sounds = waveform.square().mean(dim=(1, 2)).sqrt() > SILENT
@@ -441,14 +441,14 @@ class CodecTraining(pl.LightningModule):
 
 
 class _Means:
-    """Means of named figures."""
+    """Means of named metrics."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, figures: Mapping[str, Tensor], count: int = 1) -> None:
-        for name, value in figures.items():
+    def add(self, metrics: Mapping[str, Tensor], count: int = 1) -> None:
+        for name, value in metrics.items():
             value = value.detach().double() * count
             self._sums[name] = self._sums[name] + value if name in self._sums else value
             self._counts[name] = self._counts.get(name, 0) + count

@@ -53,13 +53,13 @@ class TokenData(pl.LightningDataModule):
     more, which are of like lengths (`batches.buckets`). All processes' batches of all batches that
     are accumulated for a step are one, divided among them: the clips of step n are a function of
     (seed, n) and of how many full windows a step has room for. Validation goes through the
-    held-out clips of all stores once, divided among the processes.
+    validation clips of all stores once, divided among the processes.
 
     Args:
         store: the codes.
         context_frames: frames of a full window.
         batch_size: full windows that a process has room for at once.
-        valid_fraction: share of the clips that is held out.
+        valid_fraction: share of the clips that are for validation.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in the training process, which for
             memory-mapped codes is the fastest up to many thousand windows a second.
@@ -70,7 +70,7 @@ class TokenData(pl.LightningDataModule):
 
     Attributes:
         mix: the stores; a single one is a mix too.
-        splits: what of each store is trained on, held out and neither.
+        splits: what of each store is for training, for validation and for neither.
         conditions: what is told of the clips; None for nothing.
         too_long: clips that are not used, as their text is not that of a window.
     """
@@ -131,11 +131,11 @@ class TokenData(pl.LightningDataModule):
 
     @property
     def valid_frames(self) -> int:
-        """Held-out frames of all stores; without any there is no validation."""
+        """Validation frames of all stores; without any there is no validation."""
         return sum(int(split.valid["frames"].sum()) for split in self.splits)
 
     def examples(self, count: int) -> list[dict[str, Any]]:
-        """What is told of the first held-out clips, or of those trained on where there are none."""
+        """What is told of the first validation clips; without any, of those trained on."""
         if self.conditions is None:
             return []
         clips = [
@@ -189,9 +189,9 @@ class TokenData(pl.LightningDataModule):
         windows = int((-(-frames // self.context_frames)).sum())
         if windows < self.trainer.world_size:
             raise ValueError(
-                f"{windows} held-out windows are too few for {self.trainer.world_size} processes; "
-                f"raise data.valid_fraction={self.valid_fraction}, shorten context, or take fewer "
-                "trainer.devices"
+                f"{windows} validation windows are too few for {self.trainer.world_size} "
+                f"processes: raise data.valid_fraction={self.valid_fraction}, shorten context, "
+                "or take fewer trainer.devices"
             )
         batches = validation_batches(
             [split.valid for split in self.splits],

@@ -29,7 +29,7 @@ def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float)
     """Steps (B, K, S) with some of their codes replaced by random ones.
 
     In each row another share of them, 0 to twice `share`. A model that has only ever read true
-    codes learns a small set by heart from them: its first wrong code in drawing takes it where
+    codes learns a small set by heart from them: its first wrong code in generation takes it where
     nothing was learnt, and what it is told is of no use to it.
 
     Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
@@ -128,7 +128,7 @@ class LanguageModelTraining(pl.LightningModule):
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         self.clock.start_step()
         # Dropout of a step depends on the step alone: a resumed run needs no random state, and
-        # nothing else that draws numbers (sampling, validation) can change the training.
+        # nothing else that takes random numbers (sampling, validation) can change the training.
         words = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
         torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
@@ -181,7 +181,7 @@ class LanguageModelTraining(pl.LightningModule):
             total += new
 
     def on_validation_epoch_end(self) -> None:
-        # Sums over all ranks, then one division: every held-out code counts once and the same.
+        # Sums over all ranks, then one division: every validation code counts once and the same.
         sums = [self.trainer.strategy.reduce(x, reduce_op="sum") for x in self._valid]
         self._log_nats("valid", *cast(list[Tensor], sums))
 

@@ -1,4 +1,4 @@
-"""Hear the model while it trains: clips drawn every n steps, written and logged.
+"""Hear the model while it trains: clips generated every n steps, written and logged.
 
 Letters: B samples, K codebooks, T codec frames, C audio channels, N audio samples.
 """
@@ -17,7 +17,7 @@ from audiolm.codec import Codec
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.generation.sampling import PLAIN
 from audiolm.model.condition_vocabulary import stack_rows
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.training.callbacks.ema import averaged_weights
 from audiolm.training.callbacks.interrupt import GracefulInterrupt
 from audiolm.training.lm.data import TokenData
@@ -28,19 +28,20 @@ log = logging.getLogger(__name__)
 
 
 class SampleCallback(pl.Callback):
-    """Every `every_n_steps` steps and at the end, draws clips as WAV with a spectrogram picture.
+    """Every `every_n_steps` steps and at the end, generates clips as WAV with a spectrogram
+    picture.
 
     Written to `folder` as step_00001000_sample_000.wav and .png, and logged to W&B where it is on.
     The seeds are the same each time, so that clips of different steps compare. A conditional model
-    is told what the first held-out clips are.
+    is told what the first validation clips are.
 
     Args:
         codec: turns codes into sound.
         folder: where the files go.
-        every_n_steps: optimiser steps between two draws; 0 draws at the end only.
-        num_samples: clips a draw; 0 turns samples off.
+        every_n_steps: optimiser steps between two sets of samples; 0 generates at the end only.
+        num_samples: clips in a set; 0 turns samples off.
         duration: seconds of each clip, at most.
-        sampling: how codes are drawn.
+        sampling: how codes are sampled.
         seed: of the first clip; the next ones count up.
     """
 
@@ -67,23 +68,23 @@ class SampleCallback(pl.Callback):
         self.duration = duration
         self.sampling = sampling
         self.seed = seed
-        self._drawn_at = -1
+        self._generated_at = -1
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         due = self.every_n_steps > 0 and trainer.global_step % self.every_n_steps == 0
         if due and trainer.global_step > 0:  # 0 while the first gradients are accumulated
-            self._draw(trainer, module)
+            self._generate(trainer, module)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         callbacks = trainer.callbacks  # type: ignore[attr-defined]
         if not any(isinstance(c, GracefulInterrupt) and c.interrupted for c in callbacks):
-            self._draw(trainer, module)
+            self._generate(trainer, module)
 
-    def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def _generate(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, LanguageModelTraining)
-        if trainer.global_step == self._drawn_at:
+        if trainer.global_step == self._generated_at:
             return
-        self._drawn_at = trainer.global_step
+        self._generated_at = trainer.global_step
         if not self.num_samples or not trainer.is_global_zero:
             return
         told = self._told(trainer)
@@ -119,7 +120,7 @@ class SampleCallback(pl.Callback):
             caption = ", ".join(parts)
             write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
             picture = stem.with_suffix(".png")
-            draw_spectrogram(picture, waveform, self.codec.sample_rate, caption)
+            plot_spectrogram(picture, waveform, self.codec.sample_rate, caption)
             pictures.append(picture)
             captions.append(caption)
         log_audio(
@@ -133,7 +134,7 @@ class SampleCallback(pl.Callback):
         )
 
     def _told(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
-        """What is told of each clip to draw: nothing, or that of the first held-out clips."""
+        """What is told of each clip to generate: nothing, or that of the first validation clips."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         told = data.examples(self.num_samples) if isinstance(data, TokenData) else []
         return [*told, *({} for _ in range(self.num_samples - len(told)))]

@@ -131,7 +131,7 @@ def test_silence_stays_silent(codec) -> None:
     assert codec.decode(codes).abs().max() < 1e-5
 
 
-def test_a_few_levels_drawn_wrong_are_not_heard(codec) -> None:
+def test_a_few_levels_sampled_wrong_are_not_heard(codec) -> None:
     codes = codec.encode(noise(SEGMENT)[None])
     other = codes.clone()
     other[:, 4, 3:8] = 500

@@ -1,4 +1,4 @@
-"""Each figure equals the plain one over all samples at once; faults have a rule and never raise."""
+"""Each number equals the plain one over all samples at once; faults have a rule and never raise."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clipped_one_by_one(samples: np.ndarray) -> int:
 
 @pytest.mark.parametrize("block", [1, 7, 64, 65536])
 @pytest.mark.parametrize("channels", [1, 2, 5])
-def test_figures_equal_those_over_all_samples(tmp_path, monkeypatch, block, channels):
+def test_measurements_equal_those_over_all_samples(tmp_path, monkeypatch, block, channels):
     monkeypatch.setattr(module, "_BLOCK", block)
     rng = np.random.default_rng(channels)
     for case in range(6):

@@ -1,4 +1,4 @@
-"""How well a model predicts what is held out, and whether it knows how well."""
+"""How well a model predicts the validation set, and whether it knows how well."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from audiolm.batches.conditions import check_columns, told_of
 from audiolm.evaluation.likelihood import Likelihood
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.conditioning import not_told
-from audiolm.tokens.baselines import measure_code_yardsticks
+from audiolm.tokens.baselines import measure_codebook_baselines
 from audiolm.training import LanguageModelTraining, TokenData
 
-Figures = dict[str, Any]
+Metrics = dict[str, Any]
 
 
 def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
-    """The stores that the run was trained on, and what of them it held out."""
+    """The stores that the run was trained on, and what of them is its validation set."""
     data = module.hparams["data"] or {}
     stores = data.get("stores", {})
     if not stores or not all((Path(store) / "store.json").is_file() for store in stores):
@@ -35,7 +35,7 @@ def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]
 
 
 def check_words(trained: TrainedModel, data: TokenData) -> None:
-    """Refuse held-out clips of which nothing is told in a column, and count those not known."""
+    """Refuse validation clips of which nothing is told in a column, and count those not known."""
     words = trained.vocabulary
     if words is None or data.conditions is None:
         return
@@ -48,35 +48,35 @@ def check_words(trained: TrainedModel, data: TokenData) -> None:
     for column, names in words.labels.items():
         unknown = sum(column in values and values[column] not in names for values in told)
         if unknown:
-            print(f"untold     {unknown} held-out clips with a {column} that was not in training")
+            print(f"untold     {unknown} validation clips with a {column} that was not in training")
     if words.text:
         said = "".join(values.get(words.text, "") for values in told)
-        if left_out := words.unknown_characters(said):
-            print(f"untold     characters of held-out texts not in training: {left_out}")
+        if skipped := words.unknown_characters(said):
+            print(f"untold     characters of validation texts not in training: {skipped}")
 
 
-def held_out_figures(
+def validation_metrics(
     module: LanguageModelTraining, trained: TrainedModel, data: TokenData, device: torch.device
-) -> Figures:
-    """How well the model predicts all that is held out, and whether it knows how well."""
+) -> Metrics:
+    """How well the model predicts the validation set, and whether it knows how well."""
     mix, words = data.mix, trained.vocabulary
     likelihood = score(module, data, device)
     columns = {"model": (likelihood.nats_per_code, likelihood.mean_nats)}
     seconds = data.valid_frames / mix.frame_rate
     bits = likelihood.bits_per_second(seconds)
-    figures: Figures = {
+    metrics: Metrics = {
         "stores": [str(store.path) for store in mix.stores],
-        "held_out_codes": data.valid_frames * mix.num_codebooks,
-        "held_out_seconds": seconds,
+        "validation_codes": data.valid_frames * mix.num_codebooks,
+        "validation_seconds": seconds,
         "bits_per_second": bits,
         "codec_bits_per_second": mix.num_codebooks * math.log2(mix.codebook_size) * mix.frame_rate,
     }
-    figures["compression"] = figures["codec_bits_per_second"] / bits
+    metrics["compression"] = metrics["codec_bits_per_second"] / bits
     if words is not None and words.drop > 0:
         untold = score(module, data, device, tell=False)
         columns["without_conditions"] = (untold.nats_per_code, untold.mean_nats)
-        figures["conditions_bits_per_second"] = untold.bits_per_second(seconds) - bits
-    yardsticks = measure_code_yardsticks(
+        metrics["conditions_bits_per_second"] = untold.bits_per_second(seconds) - bits
+    baselines = measure_codebook_baselines(
         mix.stores,
         [split.train for split in data.splits],
         [split.valid for split in data.splits],
@@ -84,33 +84,33 @@ def held_out_figures(
         ends=trained.model.end_token,
     )
     counts = likelihood.counts.sum(axis=1)
-    figures["yardsticks_bits"] = {}
+    metrics["baselines_bits_per_second"] = {}
     for name in ("bigram", "unigram", "uniform"):
-        nats = getattr(yardsticks, name)
+        nats = getattr(baselines, name)
         columns[name] = (nats, float(np.average(nats, weights=counts)))
         total = float((nats * counts).sum())
-        figures["yardsticks_bits"][name] = total / math.log(2) / seconds
+        metrics["baselines_bits_per_second"][name] = total / math.log(2) / seconds
     columns["calibration_error"] = likelihood.calibration_error()
-    figures["nats_per_code"] = [
+    metrics["nats_per_code"] = [
         *(
             {"codebook": k, **{name: float(each[k]) for name, (each, _) in columns.items()}}
             for k in range(mix.num_codebooks)
         ),
         {"codebook": "mean", **{name: mean for name, (_, mean) in columns.items()}},
     ]
-    figures["calibration"] = likelihood.reliability()
-    return figures
+    metrics["calibration"] = likelihood.reliability()
+    return metrics
 
 
 @torch.inference_mode()
 def score(
     module: LanguageModelTraining, data: TokenData, device: torch.device, tell: bool = True
 ) -> Likelihood:
-    """Go through the held-out clips once. Without `tell`, nothing is told of them."""
+    """Go through the validation clips once. Without `tell`, nothing is told of them."""
     data.trainer = Trainer(devices=1, logger=False, enable_checkpointing=False)
     likelihood = Likelihood(module.model.num_codebooks)
     module.eval()
-    for batch in tqdm(data.val_dataloader(), "held-out batches", leave=False, disable=None):
+    for batch in tqdm(data.val_dataloader(), "validation batches", leave=False, disable=None):
         if not tell:
             batch["conditions"] = not_told(batch["conditions"])
         likelihood.add(*module.logits(data.transfer_batch_to_device(batch, device, 0)))

@@ -1,4 +1,4 @@
-"""Draw samples of a checkpoint that is told what to say, each until it ends by itself.
+"""Generate samples of a checkpoint that is told what to say, each until it ends by itself.
 
 B samples, K codebooks, N audio samples, T codec frames.
 """
@@ -21,7 +21,7 @@ from audiolm.generation.stream import cut_at_end, generate
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
 from audiolm.model.likelihood import nats_per_code
 
-_BATCH = 50  # samples drawn at once
+_BATCH = 50  # samples generated at once
 
 _WINDOWS = 2
 """How many windows of the model a sample may take. One is too few where recordings are as long:
@@ -59,7 +59,7 @@ def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, 
     return trained, codec
 
 
-def draw_samples(
+def generate_samples(
     trained: TrainedModel,
     codec: EncodecCodec,
     told: Sequence[Mapping[str, Any]],
@@ -69,7 +69,8 @@ def draw_samples(
 ) -> list[Sample]:
     """A sample of what is `told`, for each, of at most `_WINDOWS`; the i-th from `seed` + i.
 
-    Of several, as `generate.py best_of` draws them, the one that the model finds the most probable.
+    Of several, as `generate.py best_of` generates them, the one that the model finds the most
+    probable.
 
     Raises:
         ValueError: the model does not know what is told, or the settings do not go together.
