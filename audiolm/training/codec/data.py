@@ -178,7 +178,8 @@ def _power(block: Tensor) -> NDArray[np.float64]:
     """Power spectrum (WINDOW / 2 + 1,) of samples (C, N), summed over channels and windows."""
     samples = torch.nn.functional.pad(block, (0, max(0, WINDOW - block.shape[1])))
     windows = samples.unfold(1, WINDOW, WINDOW).double() * torch.hann_window(WINDOW)
-    return torch.fft.rfft(windows).abs().square().sum(dim=(0, 1)).numpy()
+    power: NDArray[np.float64] = torch.fft.rfft(windows).abs().square().sum(dim=(0, 1)).numpy()
+    return power
 
 
 def _bandwidth(power: NDArray[np.float64], sample_rate: int) -> float:

@@ -35,7 +35,7 @@ class _ReflectionPad(torch.autograd.Function):
         return padded
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         left, right = ctx.left, ctx.right
         size = gradient.shape[-1] - left - right
         own = gradient[..., left : left + size].clone()
@@ -65,7 +65,7 @@ class _NarrowConvolution(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         taps, size = weight.shape[2], gradient.shape[2]
         of_weight = torch.empty_like(weight)
