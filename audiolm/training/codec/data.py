@@ -25,9 +25,10 @@ from tqdm import tqdm
 
 from audiolm.audio import AudioError, find_audio_files, stream_audio
 from audiolm.batches.buckets import StepSampler
+from audiolm.batches.loaders import StepLoader
 from audiolm.batches.splits import split_by_hash
 from audiolm.files import hash64, replacing
-from audiolm.training.callbacks.interrupt import ignore_interrupts
+from audiolm.parallel import ignore_interrupts
 from audiolm.training.codec.augment import (
     add_noise,
     add_room,
@@ -36,7 +37,6 @@ from audiolm.training.codec.augment import (
     source_length,
     tilt_spectrum,
 )
-from audiolm.training.lm.data import StepLoader
 
 SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
 QUIET = 10 ** (-30 / 20)  # of its recording's rms: a segment below is a pause

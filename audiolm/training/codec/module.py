@@ -84,7 +84,7 @@ class CodecTraining(pl.LightningModule):
         quantization: dict[str, Any],
         adversarial: dict[str, Any],
         optim: dict[str, Any],
-        warmup: float = 0.0,
+        warmup: float = 0.3,
         mel_floor: Sequence[float] = (-20.0, -34.0),
         mel_rise: float = 1.0,
         clip: float = 1.0,
