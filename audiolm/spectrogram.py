@@ -176,9 +176,9 @@ def _mark_frequencies(axes: Axes, mels: int, sample_rate: int) -> None:
     ticks: dict[int, float] = {}
     for frequency in _TICKS:
         # Band i is centred at (i + 1) / (mels + 1) of the scale.
-        place = mel(frequency) / mel(sample_rate / 2) * (mels + 1) - 1
-        crowded = ticks and min(ticks.values()) - place < 0.05 * mels
-        if -0.5 <= place <= mels - 0.5 and not crowded:
-            ticks[frequency] = place
+        row = mel(frequency) / mel(sample_rate / 2) * (mels + 1) - 1
+        crowded = ticks and min(ticks.values()) - row < 0.05 * mels
+        if -0.5 <= row <= mels - 0.5 and not crowded:
+            ticks[frequency] = row
     labels = [f"{f} Hz" if f < 1000 else f"{f // 1000} kHz" for f in ticks]
     axes.set_yticks(list(ticks.values()), labels)

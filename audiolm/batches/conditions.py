@@ -113,8 +113,8 @@ def whole_clips(store: TokenStore, split: Split, frames: int, text: str) -> Spli
 
     def fits(part: NDArray[Any]) -> NDArray[np.bool_]:
         fit = part["frames"] <= frames
-        for place in np.flatnonzero(~fit).tolist():
-            fit[place] = text not in told_of(store, int(part["clip"][place]))
+        for index in np.flatnonzero(~fit).tolist():
+            fit[index] = text not in told_of(store, int(part["clip"][index]))
         return fit
 
     return Split(*(part[fits(part)] for part in split))

@@ -35,7 +35,7 @@ _TRAIN, _VALID, _TEST = range(1, 1 + len(SPLIT_NAMES))
 
 
 SPAN = np.dtype([("clip", np.int64), ("start", np.int64), ("frames", np.int64)])
-"""A stretch of a clip: frames start .. start + frames, at least one. Spans are arrays of these."""
+"""A span of a clip: frames start .. start + frames, at least one. Spans are arrays of these."""
 
 
 def spans_of(clip: ArrayLike, start: ArrayLike, frames: ArrayLike) -> NDArray[Any]:
@@ -49,9 +49,9 @@ def spans_of(clip: ArrayLike, start: ArrayLike, frames: ArrayLike) -> NDArray[An
 
 def cut_spans(spans: NDArray[Any], length: int) -> NDArray[Any]:
     """The same frames in spans of at most `length`; only the last of each is shorter."""
-    pieces = -(-spans["frames"] // length)
-    first = np.cumsum(pieces) - pieces
-    which = np.repeat(np.arange(len(spans)), pieces)
+    counts = -(-spans["frames"] // length)
+    first = np.cumsum(counts) - counts
+    which = np.repeat(np.arange(len(spans)), counts)
     offset = (np.arange(len(which)) - first[which]) * length
     whole = spans[which]
     frames = np.minimum(whole["frames"] - offset, length)
@@ -115,7 +115,7 @@ def split_by_hash(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """(training spans, validation spans) of clips of `frames` each, or of another unit of length.
 
-    named: 1 + the place of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
+    named: 1 + the index of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
     groups, or of their ids. source: what messages call the collection.
     Raises ValueError as `split_clips` does.
     """

@@ -23,7 +23,7 @@ from audiolm.tokens.store import TokenStore
 WINDOW = np.dtype(
     [("store", np.int64), ("clip", np.int64), ("start", np.int64), ("frames", np.int64)]
 )
-"""Frames start .. start + frames of a clip of one of several stores, by their places."""
+"""Frames start .. start + frames of a clip of one of several stores, by their indices."""
 
 
 class WindowBatch(TypedDict):

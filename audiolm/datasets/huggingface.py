@@ -68,12 +68,12 @@ def _clips(
     column: str | None,
     splits: Sequence[str] | None,
 ) -> Iterator[Clip | SkippedClip]:
-    place = str(Path(name).resolve()) if Path(name).exists() else name
-    source = {"name": place, "config": config, "revision": revision, "column": column}
+    location = str(Path(name).resolve()) if Path(name).exists() else name
+    source = {"name": location, "config": config, "revision": revision, "column": column}
     loaded: Mapping[str, Any] | None = None
     there = _read_splits(folder, source)
     if there is None:
-        loaded = _load(place, config, revision)
+        loaded = _load(location, config, revision)
         there = list(loaded)
         with replacing(folder / "source.json") as temporary:
             temporary.write_text(json.dumps({**source, "splits": there}, indent=1) + "\n")
@@ -84,7 +84,7 @@ def _clips(
     wanted = asked or [split for split in there if split_name(split)] or there
     for split in wanted:
         if not (folder / _safe(split) / "metadata.jsonl").exists():
-            loaded = loaded or _load(place, config, revision)
+            loaded = loaded or _load(location, config, revision)
             _fetch(name, split, loaded[split], column, folder / _safe(split))
     # One by one: the folder may hold other splits, or parts of them, from an earlier call.
     for split in wanted:

@@ -34,7 +34,7 @@ class Heard:
         scores: how well they keep to the grammar.
         silence: seconds of the longest silence in any.
         run: seconds for which codebook 0 is stuck on one code, at most.
-        loop: seconds of the longest stretch in which a pattern of up to 0.3 s repeats.
+        loop: seconds of the longest span in which a pattern of up to 0.3 s repeats.
     """
 
     scores: Scores

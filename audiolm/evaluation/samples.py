@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from audiolm.audio import write_wav
 from audiolm.codec import EncodecCodec
-from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
+from audiolm.evaluation.clips import choose_windows, hear_clips, read_windows
 from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import longest_shared_runs
 from audiolm.evaluation.published import Heard, measure_published
@@ -66,21 +66,21 @@ class Samples:
         wanted = math.ceil(duration * codec.frame_rate)
         self.num_frames = min(wanted, longest * (2 if self.ends else 1))
         self.seeds = [seed + i for i in range(num_samples)]
-        self.pieces = {
-            "validation": choose_pieces(validation, num_samples, self.num_frames),
+        self.windows = {
+            "validation": choose_windows(validation, num_samples, self.num_frames),
         }
         trained_on = [split.train for split in data.splits]
-        many = choose_pieces(trained_on, TRAINING_SETS * num_samples, self.num_frames)
+        many = choose_windows(trained_on, TRAINING_SETS * num_samples, self.num_frames)
         sets = max(1, len(many) // num_samples)
-        training = [hear_clips(read_pieces(stores, many[i::sets]), codec) for i in range(sets)]
-        validation_clips = hear_clips(read_pieces(stores, self.pieces["validation"]), codec)
+        training = [hear_clips(read_windows(stores, many[i::sets]), codec) for i in range(sets)]
+        validation_clips = hear_clips(read_windows(stores, self.windows["validation"]), codec)
         self.clips = {"validation": validation_clips, "training": training[0]}
-        self.pieces["training"] = many[::sets]
+        self.windows["training"] = many[::sets]
         self.comparison = Comparison(validation_clips, training, codec)
 
     def generate(self) -> None:
-        trained, pieces = self.trained, self.pieces["validation"]
-        told = pieces[np.arange(len(self.seeds)) % len(pieces)]
+        trained, windows = self.trained, self.windows["validation"]
+        told = windows[np.arange(len(self.seeds)) % len(windows)]
         conditions = None if self.data.conditions is None else self.data.conditions(told)
         codes: list[Tensor] = []
         for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
@@ -96,7 +96,7 @@ class Samples:
             )
             codes += cut_at_end(batch.cpu(), trained.model.codebook_size)
         self.clips["generated"] = hear_clips(codes, self.codec)
-        self.pieces["generated"] = told
+        self.windows["generated"] = told
 
     def save(self, folder: Path) -> None:
         """The samples as sound, so that what the metrics say of one can be heard."""
@@ -147,10 +147,10 @@ class Samples:
     def words(self, kind: str) -> list[str]:
         """What was told of each clip: its text, or its labels."""
         conditions, words = self.data.conditions, self.trained.vocabulary
-        pieces = self.pieces[kind]
+        windows = self.windows[kind]
         if conditions is None or words is None:
-            return [""] * len(pieces)
-        told = [conditions.told(store, clip) for store, clip, _, _ in pieces.tolist()]
+            return [""] * len(windows)
+        told = [conditions.told(store, clip) for store, clip, _, _ in windows.tolist()]
         if words.text:
             return [values.get(words.text, "") for values in told]
         return [" ".join(values[c] for c in words.labels if c in values) for values in told]

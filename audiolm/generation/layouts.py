@@ -45,14 +45,19 @@ class WindowLayout:
         pattern: lays them out.
         prompt_frames: P.
         num_frames: T > P.
-        room: frames more that are laid out and not sampled: in training, clips' ends stood there.
+        extra: frames more that are laid out and not sampled: in training, clips' ends stood there.
         device: of the results.
     """
 
     def __init__(
-        self, pattern: Pattern, prompt_frames: int, num_frames: int, room: int, device: torch.device
+        self,
+        pattern: Pattern,
+        prompt_frames: int,
+        num_frames: int,
+        extra: int,
+        device: torch.device,
     ) -> None:
-        self._positions = pattern.positions(num_frames + room)
+        self._positions = pattern.positions(num_frames + extra)
         self._num_frames = num_frames
         self.span = num_steps(self._positions)
         frames = torch.full((pattern.num_codebooks, self.span), -1)

@@ -100,10 +100,10 @@ class DecodingState:
             prompt_frames = known.shape[2]
             # A pattern of fixed length is laid out as in training, for more than may be wanted.
             fixed = self.pattern.fixed_length
-            laid, room = (context_frames, self.model.end_token) if fixed else (wanted, 0)
-            layout = WindowLayout(self.pattern, prompt_frames, laid, room, known.device)
+            laid, extra = (context_frames, self.model.end_token) if fixed else (wanted, 0)
+            layout = WindowLayout(self.pattern, prompt_frames, laid, extra, known.device)
             decoder = self.make_decoder(layout.span, False)
-            given = laid_out(known, self.pattern.positions(laid + room), self.model)
+            given = laid_out(known, self.pattern.positions(laid + extra), self.model)
             chunks = [known]
             frames = self.frames(layout, decoder, given, ended, prompt_frames, start)
             for chunk in islice(frames, wanted - prompt_frames):

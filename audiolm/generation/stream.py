@@ -241,8 +241,8 @@ def _read_conditions(model: AudioLM, told: Mapping[str, Tensor], guided: bool) -
     assert model.conditioner is not None
     if model.conditioner.text is not None:
         text = told["text"]
-        room = model.conditioner.text.max_len - text.shape[1]
-        told = {**told, "text": F.pad(text, (0, room))}
+        padding = model.conditioner.text.max_len - text.shape[1]
+        told = {**told, "text": F.pad(text, (0, padding))}
     batches = [told, not_told(told)] if guided else [told]
     read: dict[bytes, Conditions] = {}  # usually all are told the same
     parts = []

@@ -139,7 +139,7 @@ class EncoderBlock(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Characters to vectors that know their neighbours and their place.
+    """Characters to vectors that know their neighbours and their position.
 
     Args:
         num_characters: of the alphabet.

@@ -1,7 +1,7 @@
 """Hear what a store's tokens kept: decode some of its clips beside their originals.
 
     000_original.wav    at most 10 s of a recording, at the codec's rate
-    000_decoded.wav     the same stretch, decoded from the codes in the store
+    000_decoded.wav     the same span, decoded from the codes in the store
     000.png             waveform and spectrogram of both, the original above
     listen.json         the metrics and the verdict
 
@@ -212,10 +212,10 @@ def listen(
 ) -> Heard:
     """Decode `num_checks` clips of a store into `folder`, beside their originals.
 
-    The clips are one from each of so many equal stretches of the store, chosen with `seed` from the
-    longer half of the stretch. What is heard of each begins where it is loud enough to, within its
-    first 30 s. A recording that is gone, has changed or is silent there is named and not compared.
-    0 checks do nothing. What an earlier call left in `folder` is replaced.
+    The clips are one from each of so many equal groups of the store's clips, chosen with `seed`
+    from the longer half of the group. What is heard of each begins where it is loud enough to,
+    within its first 30 s. A recording that is gone, has changed or is silent there is named and not
+    compared. 0 checks do nothing. What an earlier call left in `folder` is replaced.
 
     Raises ValueError for a negative number and where another codec made the store, OSError where
     the folder cannot be written.
@@ -245,9 +245,9 @@ def listen(
 
 
 def choose_clips(frames: NDArray[np.int64], count: int, seed: int) -> list[int]:
-    """Places of `count` clips of these lengths, or of all where there are no more, in order.
+    """Indices of `count` clips of these lengths, or of all where there are no more, in order.
 
-    Of very short clips there is little to hear, so each stretch of the collection gives one that is
+    Of very short clips there is little to hear, so each group of the collection gives one that is
     at least as long as half of its clips are.
     """
     rng = np.random.default_rng(seed)
@@ -255,8 +255,8 @@ def choose_clips(frames: NDArray[np.int64], count: int, seed: int) -> list[int]:
     ends = [len(frames) * i // count for i in range(count + 1)] if count else []
     chosen = []
     for first, last in pairwise(ends):
-        stretch = frames[first:last]
-        long = np.flatnonzero(stretch >= np.median(stretch))
+        group = frames[first:last]
+        long = np.flatnonzero(group >= np.median(group))
         chosen.append(first + int(rng.choice(long)))
     return chosen
 

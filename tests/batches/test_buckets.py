@@ -157,10 +157,10 @@ def test_parts_of_a_batch_have_the_same_work():
     batches = batches_of(prompts(np.random.default_rng(3)), full_windows=16)
     for n in range(100):
         for parts in (2, 8, 16):
-            pieces = [batches[n][part::parts]["frames"] for part in range(parts)]
-            assert min(len(piece) for piece in pieces) >= 16 // parts
-            assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
-            work = [int(piece.max()) for piece in pieces]
+            shares = [batches[n][part::parts]["frames"] for part in range(parts)]
+            assert min(len(share) for share in shares) >= 16 // parts
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+            work = [int(share.max()) for share in shares]
             assert min(work) >= 0.7 * max(work)
 
 

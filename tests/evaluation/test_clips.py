@@ -14,7 +14,7 @@ from torch import Tensor
 
 from audiolm.batches.splits import spans_of
 from audiolm.codec import EncodecCodec
-from audiolm.evaluation.clips import choose_pieces, code_usage, hear_clips, read_pieces
+from audiolm.evaluation.clips import choose_windows, code_usage, hear_clips, read_windows
 from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import SharedRun
 from audiolm.evaluation.page import plot_page
@@ -85,33 +85,33 @@ def test_usage() -> None:
     assert perplexity == pytest.approx([math.exp(-(p * np.log(p)).sum()), 1])
 
 
-def test_pieces_are_of_different_clips(make_store: Any, random_clips: Any) -> None:
+def test_windows_are_of_different_clips(make_store: Any, random_clips: Any) -> None:
     store = make_store(random_clips([10 * (i + 1) for i in range(10)]))
     spans = spans_of(range(10), 0, store.frames)
-    pieces = choose_pieces([spans], 5, 35)
-    assert len(set(pieces["clip"].tolist())) == 5
-    assert pieces["frames"].tolist() == [min(35, 10 * (c + 1)) for c in pieces["clip"]]
-    assert np.array_equal(pieces, choose_pieces([spans], 5, 35))
-    for piece, codes in zip(pieces.tolist(), read_pieces([store], pieces), strict=True):
-        assert np.array_equal(codes, store.codes(piece[1])[:, : piece[3]])
+    windows = choose_windows([spans], 5, 35)
+    assert len(set(windows["clip"].tolist())) == 5
+    assert windows["frames"].tolist() == [min(35, 10 * (c + 1)) for c in windows["clip"]]
+    assert np.array_equal(windows, choose_windows([spans], 5, 35))
+    for window, codes in zip(windows.tolist(), read_windows([store], windows), strict=True):
+        assert np.array_equal(codes, store.codes(window[1])[:, : window[3]])
 
 
 def test_few_long_clips_are_cut() -> None:
-    pieces = choose_pieces([spans_of([0], [20], [80])], 3, 20)
-    assert len(set(pieces["start"].tolist())) == 3 and pieces["frames"].tolist() == [20] * 3
-    assert set(pieces["start"].tolist()) < {20, 40, 60, 80}
-    assert len(choose_pieces([spans_of([0], [20], [80])], 9, 20)) == 4  # all there are
-    assert len(choose_pieces([spans_of([], 0, [])], 9, 20)) == 0
+    windows = choose_windows([spans_of([0], [20], [80])], 3, 20)
+    assert len(set(windows["start"].tolist())) == 3 and windows["frames"].tolist() == [20] * 3
+    assert set(windows["start"].tolist()) < {20, 40, 60, 80}
+    assert len(choose_windows([spans_of([0], [20], [80])], 9, 20)) == 4  # all there are
+    assert len(choose_windows([spans_of([], 0, [])], 9, 20)) == 0
 
 
-def test_pieces_of_several_stores(make_store: Any, random_clips: Any) -> None:
+def test_windows_of_several_stores(make_store: Any, random_clips: Any) -> None:
     stores = [make_store(random_clips([9, 9])), make_store(random_clips([9, 9], seed=1))]
     spans = [spans_of([1], 0, [9]), spans_of([0, 1], 0, [9, 9])]
-    pieces = choose_pieces(spans, 3, 5)
-    places = [(store, clip) for store, clip, _, _ in pieces.tolist()]
-    assert sorted(places) == [(0, 1), (1, 0), (1, 1)]
-    for place, codes in zip(places, read_pieces(stores, pieces), strict=True):
-        assert np.array_equal(codes, stores[place[0]].read(place[1], 0, 5))
+    windows = choose_windows(spans, 3, 5)
+    clips = [(store, clip) for store, clip, _, _ in windows.tolist()]
+    assert sorted(clips) == [(0, 1), (1, 0), (1, 1)]
+    for (store, clip), codes in zip(clips, read_windows(stores, windows), strict=True):
+        assert np.array_equal(codes, stores[store].read(clip, 0, 5))
 
 
 @pytest.fixture

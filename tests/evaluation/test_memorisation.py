@@ -79,7 +79,7 @@ def test_nothing_shared(make_store: Any) -> None:
 
 
 def test_silence_is_a_long_run_and_no_long_search(make_store: Any) -> None:
-    """Every run of the clip is at every place of the training set."""
+    """Every run of the clip is at every position of the training set."""
     store = make_store({"a": np.zeros((2, 50_000), int)}, size=5)
     (run,) = longest_shared_runs(
         [np.zeros((2, 600), int)], [store], [spans_of([0], 0, [50_000])], 2, chunk=5000

@@ -16,7 +16,7 @@ WORDS = ("oh", "no", "so")
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of recordings with all kinds of columns, and room for runs."""
     root = tmp_path_factory.mktemp("conditions")
     (root / "set").mkdir()
@@ -44,15 +44,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(workplace: Path, run_script: RunScript, local: list[str], places: Path) -> object:
+def train(workplace: Path, run_script: RunScript, local: list[str], workspace: Path) -> object:
     def train(name: str, *settings: str) -> str:
         """An override that names the checkpoint of a model, trained once for all tests here."""
-        folder = places / name
+        folder = workspace / name
         if not folder.exists():
             made = run_script(
                 "train",
                 *local,
-                *data_of(places),
+                *data_of(workspace),
                 *settings,
                 f"hydra.run.dir={folder}",
             )
@@ -62,11 +62,11 @@ def train(workplace: Path, run_script: RunScript, local: list[str], places: Path
     return train
 
 
-def data_of(places: Path) -> list[str]:
+def data_of(workspace: Path) -> list[str]:
     """Overrides for that folder, encoded once."""
     return [
-        f"data.path={places / 'set'}",
-        f"data.store={places / 'store'}",
+        f"data.path={workspace / 'set'}",
+        f"data.store={workspace / 'store'}",
         "prepare.num_checks=0",
         "callbacks.samples.num_samples=0",
     ]
@@ -103,12 +103,12 @@ def test_labels_are_told_by_name(train, run_script: RunScript) -> None:  # type:
 
 
 def test_the_command_that_training_ends_with_samples_as_the_run_did(
-    workplace: Path, run_script: RunScript, local: list[str], places: Path
+    workplace: Path, run_script: RunScript, local: list[str], workspace: Path
 ) -> None:
     made = run_script(
         "train",
         *local,
-        *data_of(places),
+        *data_of(workspace),
         *ALL,
         "callbacks.best_checkpoint=null",
         "sampling.guidance=2",
@@ -219,9 +219,9 @@ def test_what_a_training_cannot_be_told(
     workplace: Path,
     run_script: RunScript,
     local: list[str],
-    places: Path,
+    workspace: Path,
 ) -> None:
-    refused = run_script("train", *local, *data_of(places), *settings, "hydra.run.dir=run")
+    refused = run_script("train", *local, *data_of(workspace), *settings, "hydra.run.dir=run")
     assert refused.code == 2 and refused.err.count("error: ") == 1, refused.err
     assert "Traceback" not in refused.err
     for part in parts:
@@ -229,7 +229,7 @@ def test_what_a_training_cannot_be_told(
 
 
 def test_columns_may_have_any_name(  # type: ignore[no-untyped-def]
-    workplace: Path, run_script: RunScript, local: list[str], places: Path
+    workplace: Path, run_script: RunScript, local: list[str], workspace: Path
 ) -> None:
     folder = workplace / "named"
     folder.mkdir()
@@ -259,10 +259,10 @@ def test_evaluation_wants_the_models_columns(train, run_script: RunScript) -> No
 
 
 def test_a_conditional_run_goes_on(
-    workplace: Path, run_script: RunScript, local: list[str], places: Path
+    workplace: Path, run_script: RunScript, local: list[str], workspace: Path
 ) -> None:
     """Its words are read anew from the store; others than the run's are refused."""
-    settings = [*local, *data_of(places), *ALL]
+    settings = [*local, *data_of(workspace), *ALL]
     assert run_script("train", *settings, "hydra.run.dir=whole").code == 0
     assert run_script("train", *settings, "hydra.run.dir=half", "trainer.max_steps=2").code == 0
     more = ["hydra.run.dir=half", "ckpt_path=last"]

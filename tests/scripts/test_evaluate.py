@@ -151,11 +151,11 @@ def test_samples_are_told_what_validation_clips_are(
 def test_a_copy_of_the_training_set_is_told(
     run: Path, trained: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A "model" that gives back a stretch of a training clip."""
+    """A "model" that gives back a span of a training clip."""
     store = TokenStore(only(trained, "data/tokens/*"))
     clip = int(split_clips(store, 0.2).train["clip"][3])
-    stretch = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
-    monkeypatch.setattr(samples, "generate", lambda *_, **__: stretch[None].repeat(3, 1, 1))
+    span = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
+    monkeypatch.setattr(samples, "generate", lambda *_, **__: span[None].repeat(3, 1, 1))
     ran = run_script("evaluate", *OPTIONS)
     assert ran.code == 0, ran.err
     for runs in evaluation(run)["memorisation"].values():

@@ -67,7 +67,7 @@ def test_cross_entropy():
     assert (unigram_cross_entropy(plenty, plenty) >= unigram_entropy(plenty)).all()
 
 
-def test_pieces_do_not_change_the_count(make_store, random_clips):
+def test_chunks_do_not_change_the_count(make_store, random_clips):
     store = make_store(random_clips([500, 70]))
     spans = spans_of([0, 1], 0, store.frames)
     whole, cut = count_codes(store, spans), count_codes(store, cut_spans(spans, 7))
@@ -165,7 +165,7 @@ def test_the_bigram_knows_what_follows_what(make_store: Any) -> None:
 
 
 def test_long_clips_are_counted_in_pieces(make_store: Any) -> None:
-    """Longer than a piece: the pair across its border counts too."""
+    """Longer than a chunk: the pair across its border counts too."""
     rng = np.random.default_rng(0)
     clips = [rng.integers(0, V, (1, n)) for n in (9000, 5000)]
     store = make_store({"a": clips[0], "b": clips[1]}, size=V)

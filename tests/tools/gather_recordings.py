@@ -38,16 +38,16 @@ def main() -> None:
     for voice in sorted((options.asterisk / "sounds").glob("??_*")):
         for source in sorted(voice.rglob("*.g722")):
             name = source.relative_to(voice).with_suffix(".flac")
-            place = validation if is_for_validation(str(name)) else train
-            decode_g722(source, place / f"speech_{voice.name[:2]}" / name)
+            folder = validation if is_for_validation(str(name)) else train
+            decode_g722(source, folder / f"speech_{voice.name[:2]}" / name)
     for source in sorted((options.asterisk / "moh").glob("*.g722")):
-        place = validation if source.stem == VALIDATION_MUSIC else train
-        decode_g722(source, place / "music" / f"{source.stem}.flac")
+        folder = validation if source.stem == VALIDATION_MUSIC else train
+        decode_g722(source, folder / "music" / f"{source.stem}.flac")
     for source in sorted(options.digits.glob("*.wav")):
         take = int(source.stem.split("_")[2])
-        place = validation if take in HELD_OUT_TAKES else train
-        (place / "digits").mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, place / "digits")
+        folder = validation if take in HELD_OUT_TAKES else train
+        (folder / "digits").mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, folder / "digits")
     make_melodies(train / "demo", 140, seed=1)
     make_melodies(validation / "demo", 12, seed=2)
 

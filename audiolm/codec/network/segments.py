@@ -41,7 +41,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from audiolm.codec.base import Margins
-from audiolm.codec.network.pieces import Buffer
+from audiolm.codec.network.chunks import Buffer
 from audiolm.codec.precision import full_precision
 
 OVERLAP = 2  # frames

@@ -108,7 +108,7 @@ def _select(
 
 
 _Task = tuple[int, Path, float, float | None]
-"""A clip's place, its file, and from which second to which."""
+"""A clip's index, its file, and from which second to which."""
 
 
 class _Measure(Dataset[list[tuple[int, Measurement | Fault]]]):
@@ -166,7 +166,7 @@ def _measure_all(
 
 
 def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> NDArray[np.int64]:
-    """Fill in each file's size and time and what the cache knows; the places of the others."""
+    """Fill in each file's size and time and what the cache knows; the indices of the others."""
     clips, rows, faults = collection.clips, collection.rows, collection.faults
     keys = np.zeros(len(clips), np.uint64)
     there = np.ones(len(clips), np.bool_)
@@ -185,10 +185,10 @@ def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> 
     found, cached = cache.find(keys)
     found &= there
     rows[found] = cached[found]
-    for place in np.flatnonzero(found & (cached["sample_rate"] == 0)).tolist():
-        fault = cache.fault(int(keys[place]))
+    for index in np.flatnonzero(found & (cached["sample_rate"] == 0)).tolist():
+        fault = cache.fault(int(keys[index]))
         assert fault is not None, "a cached clip has neither a rate nor a fault"
-        faults[place] = fault
+        faults[index] = fault
     return np.flatnonzero(there & ~found)
 
 

@@ -30,7 +30,7 @@ MEASURED = np.dtype(
     [
         *AUDIO.descr,
         ("channels", np.int16),
-        ("format", np.int16),  # place in a list of names
+        ("format", np.int16),  # index in a list of names
         ("peak", np.float32),
         ("rms", np.float32),
         ("offset", np.float32),

@@ -63,7 +63,7 @@ class Totals:
 class CheckReport:
     """What `check_clips` found.
 
-    kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the place in `kept` of
+    kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the index in `kept` of
     the clip whose split it shares: its own, or that of the first of its exact duplicates where
     these are kept. skipped: each with its reason. findings: by rule, then by id.
     """

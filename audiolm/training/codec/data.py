@@ -193,9 +193,9 @@ class TrainingSegments(Dataset[Tensor]):
     def __getitem__(self, g: int) -> Tensor:
         rng = np.random.default_rng([self.seed, g])
         for _ in range(TRIES):
-            place = rng.random() * self._ends[-1]
+            position = rng.random() * self._ends[-1]
             clip, first, frames = (
-                int(x) for x in self.spans[np.searchsorted(self._ends, place, side="right")]
+                int(x) for x in self.spans[np.searchsorted(self._ends, position, side="right")]
             )
             length = min(frames, self.length)
             start = first + int(rng.integers(frames - length + 1))

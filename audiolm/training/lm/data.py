@@ -49,16 +49,16 @@ def check_data_settings(batch_size: int, valid_fraction: float) -> None:
 class TokenData(pl.LightningDataModule):
     """Batches of a store, or of a mix of several, as `batches.windows.WindowBatch`.
 
-    A batch has room for `batch_size` windows of `context_frames` frames; of shorter clips it holds
+    A batch holds `batch_size` windows of `context_frames` frames; of shorter clips it holds
     more, which are of like lengths (`batches.buckets`). All processes' batches of all batches that
     are accumulated for a step are one, divided among them: the clips of step n are a function of
-    (seed, n) and of how many full windows a step has room for. Validation goes through the
+    (seed, n) and of how many full windows a step holds. Validation goes through the
     validation clips of all stores once, divided among the processes.
 
     Args:
         store: the codes.
         context_frames: frames of a full window.
-        batch_size: full windows that a process has room for at once.
+        batch_size: full windows in a batch of a process.
         valid_fraction: share of the clips that are for validation.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in the training process, which for
@@ -168,9 +168,9 @@ class TokenData(pl.LightningDataModule):
         steps = self.training_batches(parts)
 
         def batch(n: int) -> NDArray[Any]:
-            step, turn = divmod(n, accumulate)
+            step, index = divmod(n, accumulate)
             # Every parts-th of a batch sorted by length: all parts have the same work.
-            return steps[step][turn * trainer.world_size + trainer.global_rank :: parts]
+            return steps[step][index * trainer.world_size + trainer.global_rank :: parts]
 
         # Overfitting goes through its few batches from the first one on, again and again.
         overfits: bool = trainer.overfit_batches > 0  # type: ignore[attr-defined]

@@ -160,16 +160,16 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iter
         )
 
 
-def _describe_buckets(batches: TrainingBatches, room: int) -> Iterator[str]:
+def _describe_buckets(batches: TrainingBatches, capacity: int) -> Iterator[str]:
     """How the clips' lengths are batched, where there are several length buckets.
 
-    room: frames of a batch of full windows.
+    capacity: frames of a batch of full windows.
     """
     buckets = batches.buckets
     if len(buckets) > 1:
         yield (
             f"  batches     {len(buckets)} length buckets, of {buckets[0].rows} to "
-            f"{buckets[-1].rows} clips, {batches.mean_frames / room:.0%} full, "
+            f"{buckets[-1].rows} clips, {batches.mean_frames / capacity:.0%} full, "
             f"at most {batches.padding:.0%} padding"
         )
 

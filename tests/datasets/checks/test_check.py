@@ -174,9 +174,9 @@ def test_the_table(folder, tmp_path):
     assert lines[4].startswith("durations  0.05 s to 3.5 s, median ")
     assert lines[5].endswith("skipped 6")
     for rule, action in BAD.values():
-        place = next(i for i, line in enumerate(lines) if line.startswith(rule))
-        assert lines[place].split()[1:3] == [action, "1"]
-        assert lines[place + 1].startswith(f"  {folder}/worse/")
+        line = next(i for i, line in enumerate(lines) if line.startswith(rule))
+        assert lines[line].split()[1:3] == [action, "1"]
+        assert lines[line + 1].startswith(f"  {folder}/worse/")
     assert lines[-1] == "not looked for: text_missing"
 
 
