@@ -17,6 +17,7 @@ from audiolm.cli.allocator import keep_freed_memory
 from audiolm.cli.compose import CONFIGS
 from audiolm.cli.errors import user_line
 from audiolm.cli.overrides import check_types, quote_path, take_told
+from audiolm.cli.renamed_keys import check_renamed
 from audiolm.run_folder import RUNS, newest_run
 
 
@@ -66,6 +67,8 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
             if config_name == "generate":
                 words, sys.argv[1:] = take_told(sys.argv[1:])
                 told.update(words)
+            for argument in sys.argv[1:]:
+                check_renamed(argument, config_name)
             sys.argv[1:] = [quote_path(argument) for argument in sys.argv[1:]]
             run()
     finally:

@@ -347,7 +347,7 @@ def test_no_clips_and_double_ids(tmp_path):
     twice = [Clip("a", tmp_path / "1.wav"), Clip("a", tmp_path / "2.wav")]
     with pytest.raises(ValueError, match=r"id 'a', .*1\.wav and .*2\.wav"):
         check(twice, tmp_path / "cache")
-    with pytest.raises(ValueError, match="num_shards"):
+    with pytest.raises(ValueError, match="num_parts"):
         check(twice, tmp_path / "cache", part=Part(2, 2))
     assert not (tmp_path / "cache").exists()
 
