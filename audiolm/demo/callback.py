@@ -10,7 +10,7 @@ from pathlib import Path
 from audiolm.audio import find_audio_files
 from audiolm.codec import EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
-from audiolm.demo.report import comparison, hear_pieces, hear_samples
+from audiolm.demo.report import comparison, score_recordings, score_samples
 from audiolm.files import replacing
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import load_checkpoint
@@ -31,7 +31,7 @@ def score_demo(
     seed: int,
     clock: list[float],
 ) -> None:
-    """Hear how well samples of the best model keep to the grammar of the demo set.
+    """Score how well samples of the best model keep to the grammar of the demo set.
 
     Printed, and written to scores.json beside the validation loss and the seconds of each stage.
 
@@ -46,8 +46,8 @@ def score_demo(
     trained = load_checkpoint(best_checkpoint(run_dir))
     seeds = [seed + i for i in range(DEMO_SAMPLES)]
     trained.model.to(codec.device)
-    samples = hear_samples(trained, codec, seeds, sampling, run_dir / "pieces")
-    ceiling = hear_pieces(find_audio_files(recordings)[:CEILING_PIECES], codec)
+    samples = score_samples(trained, codec, seeds, sampling, run_dir / "pieces")
+    ceiling = score_recordings(find_audio_files(recordings)[:CEILING_PIECES], codec)
     clock = [*clock, time.perf_counter()]
     seconds = dict(
         zip(

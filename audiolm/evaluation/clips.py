@@ -52,7 +52,7 @@ class Clips:
         return np.array([codes.shape[1] for codes in self.codes]) / self.frame_rate
 
 
-def hear_clips(codes: Sequence[Tensor], codec: EncodecCodec) -> Clips:
+def measure_clips(codes: Sequence[Tensor], codec: EncodecCodec) -> Clips:
     """Decode codes (K, T) of unlike lengths, and look for silence and loops."""
     full = [c for c in codes if c.shape[1]]
     waveforms = [codec.decode(c[None])[0].cpu() for c in full]

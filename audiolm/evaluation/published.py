@@ -40,7 +40,7 @@ _SPEECH_RATE = 16_000  # Hz, of DNSMOS and of recognisers
 
 
 @dataclass(frozen=True)
-class Heard:
+class MetricClips:
     """Clips of one kind as these metrics take them.
 
     waveforms: (C, N) of each. words: what each was told, or says; empty where nothing is known.
@@ -74,7 +74,7 @@ def check_published(names: Sequence[str], have_words: bool) -> None:
 
 
 def measure_published(
-    names: Sequence[str], kinds: Mapping[str, Heard], clap: str, recogniser: str
+    names: Sequence[str], kinds: Mapping[str, MetricClips], clap: str, recogniser: str
 ) -> dict[str, dict[str, float]]:
     """Each metric of each kind of clips; `fad` is the distance to the kind "validation".
 
@@ -87,7 +87,7 @@ def measure_published(
     measures: dict[str, Callable[[], dict[str, float]]] = {
         "fad": lambda: _frechet_audio_distance(kinds, clap),
         "clap": lambda: _clap_scores(kinds, clap),
-        "dnsmos": lambda: {kind: _dnsmos(heard) for kind, heard in kinds.items()},
+        "dnsmos": lambda: {kind: _dnsmos(clips) for kind, clips in kinds.items()},
         "wer": lambda: _word_error_rates(kinds, recogniser),
     }
     return {name: measures[name]() for name in names}
@@ -107,11 +107,11 @@ def _weights_of(name: str, setting: str | None = None) -> Iterator[None]:
         ) from error
 
 
-def _mono(heard: Heard, rate: int) -> list[NDArray[np.float32]]:
+def _mono(clips: MetricClips, rate: int) -> list[NDArray[np.float32]]:
     """The clips as (N,) at another rate."""
     return [
-        np.asarray(soxr.resample(w.mean(dim=0).numpy(), heard.sample_rate, rate), np.float32)
-        for w in heard.waveforms
+        np.asarray(soxr.resample(w.mean(dim=0).numpy(), clips.sample_rate, rate), np.float32)
+        for w in clips.waveforms
     ]
 
 
@@ -145,39 +145,39 @@ def _vectors(output: Any) -> Tensor:
     return vectors
 
 
-def _frechet_audio_distance(kinds: Mapping[str, Heard], model: str) -> dict[str, float]:
+def _frechet_audio_distance(kinds: Mapping[str, MetricClips], model: str) -> dict[str, float]:
     clap = _Clap("fad", model)
     gaussians = {
-        kind: fit_gaussian([clap.of_sound(s).T for s in _seconds(heard, clap.rate)])
-        for kind, heard in kinds.items()
+        kind: fit_gaussian([clap.of_sound(s).T for s in _seconds(clips, clap.rate)])
+        for kind, clips in kinds.items()
     }
     reference = gaussians.pop("validation")
     return {kind: frechet_distance(one, reference) for kind, one in gaussians.items()}
 
 
-def _seconds(heard: Heard, rate: int) -> Iterator[list[NDArray[np.float32]]]:
+def _seconds(clips: MetricClips, rate: int) -> Iterator[list[NDArray[np.float32]]]:
     """The whole seconds of each clip that has some; what is left of a clip is dropped."""
-    for sound in _mono(heard, rate):
+    for sound in _mono(clips, rate):
         if len(sound) >= rate:
             yield list(sound[: len(sound) // rate * rate].reshape(-1, rate))
 
 
-def _clap_scores(kinds: Mapping[str, Heard], model: str) -> dict[str, float]:
+def _clap_scores(kinds: Mapping[str, MetricClips], model: str) -> dict[str, float]:
     clap = _Clap("clap", model)
     return {
         kind: float(
             torch.nn.functional.cosine_similarity(
-                clap.of_sound(_mono(heard, clap.rate)), clap.of_words(heard.words)
+                clap.of_sound(_mono(clips, clap.rate)), clap.of_words(clips.words)
             ).mean()
         )
-        for kind, heard in kinds.items()
+        for kind, clips in kinds.items()
     }
 
 
-def _dnsmos(heard: Heard) -> float:
+def _dnsmos(clips: MetricClips) -> float:
     from torchmetrics.functional.audio.dnsmos import deep_noise_suppression_mean_opinion_score
 
-    sounds = [torch.from_numpy(sound) for sound in _mono(heard, _SPEECH_RATE)]
+    sounds = [torch.from_numpy(sound) for sound in _mono(clips, _SPEECH_RATE)]
     with _weights_of("dnsmos"):
         scores = [
             deep_noise_suppression_mean_opinion_score(sound, _SPEECH_RATE, False)
@@ -186,7 +186,7 @@ def _dnsmos(heard: Heard) -> float:
     return float(torch.stack(scores)[:, 0].mean())  # P.808; then signal, background, overall
 
 
-def _word_error_rates(kinds: Mapping[str, Heard], model: str) -> dict[str, float]:
+def _word_error_rates(kinds: Mapping[str, MetricClips], model: str) -> dict[str, float]:
     from torchmetrics.functional.text import word_error_rate
     from transformers import pipeline
 
@@ -195,11 +195,11 @@ def _word_error_rates(kinds: Mapping[str, Heard], model: str) -> dict[str, float
     return {
         kind: float(
             word_error_rate(
-                [_plain(recognise(sound)["text"]) for sound in _mono(heard, _SPEECH_RATE)],
-                [_plain(words) for words in heard.words],
+                [_plain(recognise(sound)["text"]) for sound in _mono(clips, _SPEECH_RATE)],
+                [_plain(words) for words in clips.words],
             )
         )
-        for kind, heard in kinds.items()
+        for kind, clips in kinds.items()
     }
 
 

@@ -13,10 +13,10 @@ from tqdm import tqdm
 
 from audiolm.audio import write_wav
 from audiolm.codec import EncodecCodec
-from audiolm.evaluation.clips import choose_windows, hear_clips, read_windows
+from audiolm.evaluation.clips import choose_windows, measure_clips, read_windows
 from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import longest_shared_runs
-from audiolm.evaluation.published import Heard, measure_published
+from audiolm.evaluation.published import MetricClips, measure_published
 from audiolm.evaluation.validation import Metrics
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.model.checkpoint import TrainedModel
@@ -72,8 +72,8 @@ class Samples:
         trained_on = [split.train for split in data.splits]
         many = choose_windows(trained_on, TRAINING_SETS * num_samples, self.num_frames)
         sets = max(1, len(many) // num_samples)
-        training = [hear_clips(read_windows(stores, many[i::sets]), codec) for i in range(sets)]
-        validation_clips = hear_clips(read_windows(stores, self.windows["validation"]), codec)
+        training = [measure_clips(read_windows(stores, many[i::sets]), codec) for i in range(sets)]
+        validation_clips = measure_clips(read_windows(stores, self.windows["validation"]), codec)
         self.clips = {"validation": validation_clips, "training": training[0]}
         self.windows["training"] = many[::sets]
         self.comparison = Comparison(validation_clips, training, codec)
@@ -95,11 +95,11 @@ class Samples:
                 conditions=conditions and {name: c[some] for name, c in conditions.items()},
             )
             codes += cut_at_end(batch.cpu(), trained.model.codebook_size)
-        self.clips["generated"] = hear_clips(codes, self.codec)
+        self.clips["generated"] = measure_clips(codes, self.codec)
         self.windows["generated"] = told
 
     def save(self, folder: Path) -> None:
-        """The samples as sound, so that what the metrics say of one can be heard."""
+        """The samples as sound, so that what the metrics say of one can be listened to."""
         for i, waveform in enumerate(self.clips["generated"].waveforms):
             write_wav(folder / f"sample_{i:03d}.wav", waveform, self.codec.sample_rate)
 
@@ -135,14 +135,14 @@ class Samples:
         }
 
     def published(self, names: Sequence[str], clap: str, recogniser: str) -> Metrics:
-        kinds = {kind: self.heard(kind) for kind in ("generated", "validation", "training")}
+        kinds = {kind: self.metric_clips(kind) for kind in ("generated", "validation", "training")}
         return measure_published(names, kinds, clap, recogniser)
 
-    def heard(self, kind: str) -> Heard:
+    def metric_clips(self, kind: str) -> MetricClips:
         clips = self.clips[kind]
         words = self.words(kind)
         with_sound = [w for w, codes in zip(words, clips.codes, strict=True) if codes.shape[1]]
-        return Heard(clips.waveforms, self.codec.sample_rate, with_sound)
+        return MetricClips(clips.waveforms, self.codec.sample_rate, with_sound)
 
     def words(self, kind: str) -> list[str]:
         """What was told of each clip: its text, or its labels."""

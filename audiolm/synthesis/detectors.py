@@ -47,7 +47,7 @@ class Loop:
 def longest_silence(
     waveform: Tensor, sample_rate: int, below: float = 40.0, floor: float = -60.0
 ) -> Silence:
-    """The longest span of a clip in which nothing is heard; of duration 0 where there is none.
+    """The longest span of a clip in which is silent; of duration 0 where there is none.
 
     The level is the rms of steps of 10 ms, over all channels. Silent is what lies `below` dB under
     the loud part of the clip (the level that 5% of the steps reach: a click does not set it), since

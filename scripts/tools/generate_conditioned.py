@@ -49,13 +49,13 @@ def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, 
     if missing:
         raise ValueError(
             f"{path} is told {', '.join(known) or 'nothing'}, but {', '.join(missing)} is needed "
-            "to judge it; train with it as a condition"
+            "to evaluate it; train with it as a condition"
         )
     run = path.resolve().parent
     folders = [f for f in (run.parent / "codec", run / "codec", run) if f.is_dir()]
     codec = load_codec(trained.codec, folders)
     if codec.channels != 1:
-        raise ValueError(f"{path}: its codec has {codec.channels} channels; mono is judged only")
+        raise ValueError(f"{path}: its codec has {codec.channels} channels; only mono is evaluated")
     return trained, codec
 
 
@@ -110,7 +110,7 @@ def generate_samples(
     return samples
 
 
-def write_judgement(
+def write_evaluation(
     out: Path,
     options: argparse.Namespace,
     trained: TrainedModel,
@@ -119,7 +119,7 @@ def write_judgement(
     table: str,
     **more: Any,
 ) -> None:
-    """Print the table; write judged.json in `out`: what was judged, how, and the rows."""
+    """Print the table; write evaluation.json in `out`: what was evaluated, how, and the rows."""
     print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
     print(table)
     result = {
@@ -132,7 +132,7 @@ def write_judgement(
         "sampling": {name: asdict(one) for name, one in samplings_of(options).items()},
         "rows": {name: asdict(row) for name, row in rows.items()},
     }
-    with replacing(out / "judged.json") as temporary:
+    with replacing(out / "evaluation.json") as temporary:
         temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"\nwritten to {out}")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from audiolm.batches.splits import spans_of
 from audiolm.codec import EncodecCodec
-from audiolm.evaluation.clips import choose_windows, code_usage, hear_clips, read_windows
+from audiolm.evaluation.clips import choose_windows, code_usage, measure_clips, read_windows
 from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import SharedRun
 from audiolm.evaluation.page import plot_page
@@ -35,13 +35,13 @@ def codec(make_tiny_codec: Callable[..., EncodecCodec]) -> EncodecCodec:
 
 @pytest.fixture(scope="module")
 def compared(codec: EncodecCodec) -> Comparison:
-    validation, *training = (hear_clips(random_codes(6, 60, seed), codec) for seed in range(4))
+    validation, *training = (measure_clips(random_codes(6, 60, seed), codec) for seed in range(4))
     return Comparison(validation, training, codec)
 
 
 def test_real_clips_are_near_and_others_far(codec: EncodecCodec, compared: Comparison) -> None:
     alike, unlike = (
-        compared.metrics(hear_clips(codes, codec), 60, ends=False)
+        compared.metrics(measure_clips(codes, codec), 60, ends=False)
         for codes in (random_codes(6, 60, seed=7), random_codes(6, 60, seed=7, low=28))
     )
     for name in ("latents", "log_mel"):
@@ -59,18 +59,18 @@ def test_samples_that_end_and_samples_that_fail(codec: EncodecCodec, compared: C
     """One that ended at once, one short, one cut, one that is stuck on a code."""
     codes = [torch.empty(4, 0, dtype=torch.long), *random_codes(1, 30, 3), *random_codes(1, 60, 4)]
     codes.append(torch.full((4, 55), 7))
-    metrics = compared.metrics(hear_clips(codes, codec), 60, ends=True)
+    metrics = compared.metrics(measure_clips(codes, codec), 60, ends=True)
     assert metrics["ended"] == 0.75
     assert metrics["seconds"]["generated"]["median"] == pytest.approx((30 + 55) / 2 / RATE)
     assert metrics["loop"]["generated"] == pytest.approx(1 / 3)  # of those with sound
     assert metrics["num_clips"] == {"generated": 4, "validation": 6, "training": 6}
-    nothing = compared.metrics(hear_clips(codes[:1], codec), 60, ends=True)
+    nothing = compared.metrics(measure_clips(codes[:1], codec), 60, ends=True)
     assert nothing["frechet"]["latents"]["generated"] is None
     assert nothing["loop"]["generated"] == 0
 
 
 def test_too_few_frames_of_real_clips_leave_only_the_distance_out(codec: EncodecCodec) -> None:
-    short = hear_clips(random_codes(1, 3, 0), codec)
+    short = measure_clips(random_codes(1, 3, 0), codec)
     metrics = Comparison(short, [short], codec).metrics(short, 9, ends=True)
     for distances in metrics["frechet"].values():
         assert distances == {"generated": None, "training": None, "training_sets": []}
@@ -118,7 +118,7 @@ def test_windows_of_several_stores(make_store: Any, random_clips: Any) -> None:
 def metrics(codec: EncodecCodec, compared: Comparison, make_store: Any) -> dict[str, Any]:
     """As scripts/evaluate.py gathers them."""
     store = make_store({"one.wav": np.zeros((4, 90), int)}, size=32)
-    generated = hear_clips(random_codes(2, 50, 5), codec)
+    generated = measure_clips(random_codes(2, 50, 5), codec)
     runs = [SharedRun(20, 5, 0, 0, 40), None]
     described = describe_runs(runs, generated, [store])
     bins = [{"codes": 50 * (i % 2), "confidence": i / 15, "right": i / 15} for i in range(15)]

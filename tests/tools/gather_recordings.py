@@ -1,13 +1,13 @@
-"""Gather the recordings that the bundled codec is trained and judged on.
+"""Gather the recordings that the bundled codec is trained and evaluated on.
 
     apt-get install ffmpeg asterisk-core-sounds-{en,es,fr,it}-g722 asterisk-moh-opsound-g722
     git clone https://github.com/Jakobovski/free-spoken-digit-dataset
     python tests/tools/gather_recordings.py free-spoken-digit-dataset/recordings OUT
 
-makes OUT/train for scripts/train_codec.py and OUT/validation for judge_codec.py: telephone prompts
-in four languages and hold music (16 kHz, CC BY-SA 3.0), spoken digits (CC BY-SA 4.0), and melodies
-of the demo set's grammar. For validation are 4% of the prompts, one of the five pieces of music,
-takes 0 to 9 of each digit and speaker, and melodies of another seed.
+makes OUT/train for scripts/train_codec.py and OUT/validation for evaluate_codec.py: telephone
+prompts in four languages and hold music (16 kHz, CC BY-SA 3.0), spoken digits (CC BY-SA 4.0), and
+melodies of the demo set's grammar. For validation are 4% of the prompts, one of the five pieces of
+music, takes 0 to 9 of each digit and speaker, and melodies of another seed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A checkpoint of a model that has learnt nothing, for the tests of what judges models."""
+"""A checkpoint of a model that has learnt nothing, for the tests of what evaluates models."""
 
 from __future__ import annotations
 

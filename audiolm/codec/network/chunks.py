@@ -13,7 +13,7 @@ pass. An LSTM sees back without end: it is given the state that the last chunk l
 comes out the same. What differs is rounding, as between any two batch shapes.
 
 Where a chunk begins and ends depends on the sizes asked for alone, not on how the input arrives;
-and it is computed as soon as the input that it depends on is there. So a stream is heard early, and
+and it is computed as soon as the input that it depends on is there. So a stream starts early, and
 is the same, bit for bit, however it was cut.
 
 B batch, C channels, N steps (samples or frames).

@@ -40,7 +40,7 @@ def seconds_of(rows: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(rows["num_samples"] / rows["sample_rate"], np.float64)
 
 
-def judge(
+def apply_rules(
     collection: Collection,
     unusable: list[SkippedClip],
     rules: Rules,
@@ -53,7 +53,7 @@ def judge(
     """
     clips, rows, faults = collection.clips, collection.rows, collection.faults
     nowhere = np.zeros(0, np.int64)
-    found = _Judgement(collection, unusable, rules)
+    found = _Outcome(collection, unusable, rules)
     for name in FAULTS:
         of_rule = [i for i in sorted(faults) if faults[i].rule == name]
         if name != "source":
@@ -135,7 +135,7 @@ def _holds(ordered: NDArray[np.uint64], value: int) -> bool:
     return index < len(ordered) and int(ordered[index]) == value
 
 
-def _totals(collection: Collection, unusable: list[SkippedClip], found: _Judgement) -> Totals:
+def _totals(collection: Collection, unusable: list[SkippedClip], found: _Outcome) -> Totals:
     rows = collection.rows[found.sound]
     seconds = seconds_of(rows)
     names = collection.formats
@@ -160,7 +160,7 @@ def _commonest(values: NDArray[Any]) -> dict[int, int]:
     return dict(Counter(values.tolist()).most_common())
 
 
-class _Judgement:
+class _Outcome:
     """What was found so far. sound: the clips that can be decoded; dropped: those skipped."""
 
     def __init__(self, collection: Collection, unusable: list[SkippedClip], rules: Rules) -> None:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from audiolm.datasets.checks.apply import Collection, judge, seconds_of
+from audiolm.datasets.checks.apply import Collection, apply_rules, seconds_of
 from audiolm.datasets.checks.cache import CheckCache, Source
 from audiolm.datasets.checks.measure import AUDIO, MEASURED, Fault, Measurement, measure
 from audiolm.datasets.checks.report import CheckReport
@@ -75,7 +75,7 @@ def check_clips(
     cache_dir = Path(cache_dir)
     with _lock(cache_dir, part):
         _measure_all(collection, CheckCache(cache_dir), num_workers, show_progress)
-    return judge(collection, unusable, rules, part, known)
+    return apply_rules(collection, unusable, rules, part, known)
 
 
 def _select(

@@ -154,7 +154,7 @@ class CheckReport:
                 lines.append(f"  and {len(of_rule) - max_paths:,} more")
         unbroken = [n for n, c in self.counts.items() if not c.clips and c.action != "off"]
         off = [name for name, count in self.counts.items() if count.action == "off"]
-        if unbroken and t.durations:  # else nothing was heard
+        if unbroken and t.durations:  # else nothing was decoded
             lines.append(f"no file breaks {', '.join(unbroken)}")
         if off:
             lines.append(f"not looked for: {', '.join(off)}")

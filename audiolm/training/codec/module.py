@@ -240,19 +240,19 @@ class CodecTraining(pl.LightningModule):
                 spectrum = self.spectral_head.loss(decoder_input, waveform)
         parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
         decoded = self.model.decoder(decoder_input)[..., : waveform.shape[-1]]
-        heard = {"time": time_loss(decoded, waveform)}
-        heard["mel"] = self._mel_loss(decoded, waveform)
+        audible = {"time": time_loss(decoded, waveform)}
+        audible["mel"] = self._mel_loss(decoded, waveform)
         if self.adversary is not None and self._past(self.adversarial["start"]):
             parts["discriminator"] = self._train_discriminator(waveform, decoded)
-            heard |= self.adversary.generator_losses(waveform, decoded)._asdict()
+            audible |= self.adversary.generator_losses(waveform, decoded)._asdict()
         inner = self._weighted(parts)
-        loss = inner + self._weighted(heard)
+        loss = inner + self._weighted(audible)
         self._check_finite("loss", loss)
 
         optimizer, *_ = self._optimizers()
         optimizer.zero_grad()
         # A sum with the balanced gradient at `decoded`, for one pass back through the decoder.
-        gradient = self.balancer.gradient(heard, decoded)
+        gradient = self.balancer.gradient(audible, decoded)
         self.manual_backward(inner + (decoded * gradient).sum(), retain_graph=spectrum is not None)
         if not frozen:
             assert latents.grad is not None
@@ -277,7 +277,7 @@ class CodecTraining(pl.LightningModule):
                 self._generator,
             )
         self.log("loss", loss.detach(), prog_bar=True, logger=False)
-        self._train.add({**parts, **heard, "loss": loss, "grad_norm": norm})
+        self._train.add({**parts, **audible, "loss": loss, "grad_norm": norm})
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if self.trainer.global_step % max(1, every) == 0:
             for name, value in self._train.take().items():

@@ -1,4 +1,4 @@
-"""Hear the model while it trains: clips generated every n steps, written and logged.
+"""Listen to the model while it trains: clips generated every n steps, written and logged.
 
 Letters: B samples, K codebooks, T codec frames, C audio channels, N audio samples.
 """
