@@ -60,7 +60,7 @@ def best_validation(run_dir: Path) -> dict[str, float]:
 
 
 @contextmanager
-def alone_in(run_dir: Path) -> Iterator[None]:
+def lock_run_folder(run_dir: Path) -> Iterator[None]:
     """Keep the run's folder for this training; two in one folder would mix their files."""
     if is_helper_process():
         yield

@@ -17,24 +17,24 @@ from audiolm.cli.build import make_codec, make_sampling
 from audiolm.cli.compose import CONFIGS
 from audiolm.cli.store import codes
 from audiolm.cli.training import (
-    carry_codec_along,
     exit_interrupted,
     is_conditional,
     make_callbacks,
     make_loggers,
     make_module,
     make_trainer,
+    save_codec_copy,
 )
 from audiolm.demo.callback import score_demo
 from audiolm.demo.melodies import is_demo
 from audiolm.generation.engines.build import find_compiler
 from audiolm.generation.sampling import check_sampling
 from audiolm.run_folder import (
-    alone_in,
     best_checkpoint,
     best_validation,
     checkpoint_to_resume,
     is_helper_process,
+    lock_run_folder,
 )
 from audiolm.tokens import Mix
 from audiolm.tokens.baselines import Baselines
@@ -46,7 +46,7 @@ from audiolm.training import (
     make_optimizer,
     measure_baselines,
 )
-from audiolm.training.resume import check_same_run, words_of_the_run
+from audiolm.training.resume import check_same_run, checkpoint_vocabulary
 
 
 def main(cfg: DictConfig) -> None:
@@ -66,7 +66,7 @@ def main(cfg: DictConfig) -> None:
     if cfg.compile:
         find_compiler()  # its absence is found now, and told in one line
 
-    with alone_in(run_dir):
+    with lock_run_folder(run_dir):
         clock = [time.perf_counter()]
         stores = codes(cfg, codec)
         if is_conditional(cfg):  # the words stand in the stores
@@ -76,7 +76,7 @@ def main(cfg: DictConfig) -> None:
                 mix, cfg.data.valid_fraction, module.hparams["context_frames"], **conditioning
             )
             if resume_from is not None and words is not None:
-                words = words_of_the_run(words, resume_from)
+                words = checkpoint_vocabulary(words, resume_from)
             module = make_module(cfg, codec, words)
             if resume_from is not None:
                 check_same_run(module, resume_from, cfg.trainer.max_steps)
@@ -98,7 +98,7 @@ def main(cfg: DictConfig) -> None:
         clock.append(time.perf_counter())
         baselines = measure_baselines(data)
         if not is_helper_process():
-            carry_codec_along(codec, run_dir)
+            save_codec_copy(codec, run_dir)
             plan = describe_plan(module, data, baselines, trainer, cfg.callbacks.ema.decay)
             print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
         trainer.loggers = make_loggers(cfg, run_dir)

@@ -18,7 +18,7 @@ from audiolm.codec.settings import check_settings
 from audiolm.demo import make_melodies
 from audiolm.demo.melodies import is_demo
 from audiolm.model.checkpoint import read_checkpoint
-from audiolm.run_folder import alone_in, best_checkpoint, checkpoint_to_resume
+from audiolm.run_folder import best_checkpoint, checkpoint_to_resume, lock_run_folder
 from audiolm.training import GracefulInterrupt, StepProgressBar, make_optimizer
 from audiolm.training.codec.data import (
     WaveformData,
@@ -58,7 +58,7 @@ def main(cfg: DictConfig) -> None:
             f"trainer.devices={cfg.trainer.devices}: a codec is trained on one device; pass "
             f"trainer.devices=1"
         )
-    with alone_in(run_dir):
+    with lock_run_folder(run_dir):
         data = make_data(cfg, module)
         plan = describe(module, data, trainer, fitted)
         print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")

@@ -69,7 +69,7 @@ def describe_data(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
     }
 
 
-def carry_codec_along(codec: EncodecCodec, run_dir: Path) -> None:
+def save_codec_copy(codec: EncodecCodec, run_dir: Path) -> None:
     """Keep a local codec beside the checkpoints, so that the folder is complete."""
     if codec.identity()["kind"] == "local":
         codec.save(run_dir / "codec")

@@ -20,7 +20,7 @@ DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
 HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
 
 
-def words_of_the_run(words: Vocabulary, path: Path) -> Vocabulary:
+def checkpoint_vocabulary(words: Vocabulary, path: Path) -> Vocabulary:
     """Those of the run to go on with, where it has the same columns: its data may have grown."""
     then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
     if then is None:

@@ -38,7 +38,7 @@ from audiolm.training.codec.quantizer import (
 )
 from audiolm.training.codec.spectral_head import SpectralHead
 from audiolm.training.loggers.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import make_optimizer, take_settings_from
+from audiolm.training.optimisation import make_optimizer, override_optimizer_settings
 
 CODEC_FORMAT = 2
 MEL_LEVEL = 0.1  # rms that the mel loss brings each item to
@@ -189,7 +189,7 @@ class CodecTraining(pl.LightningModule):
                 self._make_optimizers(),
                 strict=True,
             ):
-                take_settings_from(optimizer, cast(LambdaLR, config.scheduler), fresh)
+                override_optimizer_settings(optimizer, cast(LambdaLR, config.scheduler), fresh)
         else:
             initialise_on_data(self.model, self._segments(0, 32))
 

@@ -20,7 +20,11 @@ from audiolm.model.conditioning import drop_conditions
 from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
 from audiolm.training.lm.clock import StepClock
 from audiolm.training.loggers.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import clip_gradients, make_optimizer, take_settings_from
+from audiolm.training.optimisation import (
+    clip_gradients,
+    make_optimizer,
+    override_optimizer_settings,
+)
 
 Batch = WindowBatch
 
@@ -122,7 +126,7 @@ class LanguageModelTraining(pl.LightningModule):
         if self.trainer.global_step > 0:
             fresh = make_optimizer(self.model, self.trainer.max_steps, **self.optim)
             schedule = self.trainer.lr_scheduler_configs[0].scheduler
-            take_settings_from(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
+            override_optimizer_settings(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
         self._train = self._no_nats()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
