@@ -29,14 +29,15 @@ WINDOW = np.dtype(
 class WindowBatch(TypedDict):
     """codes: (B, K, T) int64, T the longest window's, 0 beyond each window's length.
 
-    lengths: (B,) int64, frames. ends: (B,) boolean, whether a window reaches the end of its clip.
+    lengths: (B,) int64, frames. reaches_end: (B,) boolean, whether a window reaches the end of its
+    clip.
     conditions: what is told of the clips, B rows each. full: codes that a batch of full windows
     holds.
     """
 
     codes: Tensor
     lengths: Tensor
-    ends: Tensor
+    reaches_end: Tensor
     conditions: dict[str, Tensor]
     full: int
 
@@ -123,14 +124,14 @@ class WindowReader(Dataset[WindowBatch]):
     def __getitem__(self, windows: NDArray[Any]) -> WindowBatch:
         lengths = windows["frames"].copy()
         codes = np.zeros((len(windows), self.num_codebooks, int(lengths.max())), np.int64)
-        ends = np.empty(len(windows), np.bool_)
+        reaches_end = np.empty(len(windows), np.bool_)
         for row, (store, clip, start, frames) in enumerate(windows.tolist()):
             codes[row, :, :frames] = self.stores[store].read(clip, start, frames)
-            ends[row] = start + frames == self.stores[store].frames[clip]
+            reaches_end[row] = start + frames == self.stores[store].frames[clip]
         return {
             "codes": torch.from_numpy(codes),
             "lengths": torch.from_numpy(lengths),
-            "ends": torch.from_numpy(ends),
+            "reaches_end": torch.from_numpy(reaches_end),
             "conditions": {} if self.conditions is None else self.conditions(windows),
             "full": self.full,
         }

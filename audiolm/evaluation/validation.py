@@ -81,7 +81,7 @@ def validation_metrics(
         [split.train for split in data.splits],
         [split.valid for split in data.splits],
         mix.shares,
-        ends=trained.model.end_token,
+        end_token=trained.model.end_token,
     )
     counts = likelihood.counts.sum(axis=1)
     metrics["baselines_bits_per_second"] = {}

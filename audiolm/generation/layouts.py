@@ -45,7 +45,7 @@ class WindowLayout:
         pattern: lays them out.
         prompt_frames: P.
         num_frames: T > P.
-        extra: frames more that are laid out and not sampled: in training, clips' ends stood there.
+        extra: frames more that are laid out and not sampled: in training, end tokens stood there.
         device: of the results.
     """
 

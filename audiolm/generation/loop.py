@@ -56,7 +56,7 @@ class DecodingState:
             conditional, unconditional = logits.chunk(2)
             logits = guide(conditional, unconditional, self.sampling.guidance)
         if self.model.end_token:
-            logits = self.model.without_impossible_ends(logits)
+            logits = self.model.without_impossible_end_tokens(logits)
             if start_of_all or not self.sampling.end:
                 logits[:, 0, self.model.codebook_size] = -math.inf
         looks_back = self.history.shape[1] > 0

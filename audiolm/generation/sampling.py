@@ -29,7 +29,7 @@ class Sampling:
     """How codes are sampled; the defaults sample from the model's own distribution.
 
     Temperature comes first; then each of `top_k`, `top_p` and `min_p`, in this order, takes from
-    what the one before has kept. The end counts as a code.
+    what the one before has kept. The end token counts as a code.
 
     Args:
         temperature: 0.001 ... 1000; the logits are divided by it: below 1 sharpens, above 1
@@ -44,7 +44,7 @@ class Sampling:
         repetition_share: above 0, at most 1; share of the window from which on the code sampled
             counts as repeating. At 0.1 of 10 frames, once.
         guidance: 0 ... 100; see `guide`. 1 is off, 0 samples as if there were no conditions.
-        end: whether the end may be sampled. If not, a sample goes on for as long as asked.
+        end: whether the end token may be sampled. If not, a sample goes on for as long as asked.
 
     Raises:
         ValueError: for a value out of range.

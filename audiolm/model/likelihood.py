@@ -44,10 +44,10 @@ def nats_per_code(
     for i, window in enumerate(windows):
         frames = window.shape[2]
         lengths = torch.tensor([frames], device=window.device)
-        ends = None
+        reaches_end = None
         if model.end_token:
-            ends = torch.tensor([ended and i + 1 == len(windows)], device=window.device)
-        steps, mask = lay_out(window, lengths, ends, pattern, context_frames, model.special)
+            reaches_end = torch.tensor([ended and i + 1 == len(windows)], device=window.device)
+        steps, mask = lay_out(window, lengths, reaches_end, pattern, context_frames, model.special)
         of_window, count = codebook_nats(model(steps, conditions), steps, mask)
         nats, counts = nats + of_window.cpu(), counts + count.cpu()
     return float(mean_nats(nats, counts))

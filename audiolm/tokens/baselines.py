@@ -59,15 +59,15 @@ def count_pairs(
     store: TokenStore,
     spans: NDArray[Any],
     codebooks: Sequence[int],
-    ends: bool,
+    end_token: bool,
     max_frames: int = 4_000_000,
 ) -> NDArray[np.int64]:
     """How often each code follows each other one in its codebook: (len(codebooks), V + 1, V + 1).
 
     [k, a, b] counts b behind a. Row V stands for what the first code of a span follows, column V
-    for the end of a clip, which is counted where a span reaches it: in codebook 0, and with `ends`
-    only. So the sum over a is how often b occurs. Counted are all spans, or a sample as in
-    `count_codes`. The table takes 8 (V + 1)^2 bytes a codebook.
+    for the end of a clip, which is counted where a span reaches it: in codebook 0, and with
+    `end_token` only. So the sum over a is how often b occurs. Counted are all spans, or a sample as
+    in `count_codes`. The table takes 8 (V + 1)^2 bytes a codebook.
     """
     size = store.codebook_size + 1
     nothing = end = store.codebook_size
@@ -78,7 +78,7 @@ def count_pairs(
     for number, (clip, start, is_first, length) in enumerate(chunks):
         known = 0 if is_first else 1  # the frame before is read, and counted with its own chunk
         codes = store.read(clip, start - known, length + known)
-        at_end = ends and start + length == store.frames[clip]
+        at_end = end_token and start + length == store.frames[clip]
         for index, k in enumerate(codebooks):
             line = codes[k].astype(np.int64)
             if is_first:
@@ -220,7 +220,7 @@ def measure_codebook_baselines(
     trained_on: Sequence[NDArray[Any]],
     validation: Sequence[NDArray[Any]],
     shares: Sequence[float] = (1.0,),
-    ends: bool = False,
+    end_token: bool = False,
 ) -> CodebookBaselines:
     """The baselines of all validation codes.
 
@@ -229,7 +229,7 @@ def measure_codebook_baselines(
         trained_on: spans of each; longer ones than 15 hours at 75 frames a second are sampled.
         validation: spans of each, some in one of them.
         shares: of each store in what is trained on.
-        ends: whether the end of a clip is one more outcome of codebook 0.
+        end_token: whether the end of a clip is one more outcome of codebook 0.
 
     Raises:
         ValueError: for stores that hold nothing out at all.
@@ -242,17 +242,17 @@ def measure_codebook_baselines(
     for first in range(0, num_codebooks, at_once):
         group = range(first, min(first + at_once, num_codebooks))
         train = [
-            count_pairs(store, spans, group, ends)
+            count_pairs(store, spans, group, end_token)
             for store, spans in zip(stores, trained_on, strict=True)
         ]
         valid = sum(
-            count_pairs(store, spans, group, ends, max_frames=int(spans["frames"].sum()))
+            count_pairs(store, spans, group, end_token, max_frames=int(spans["frames"].sum()))
             for store, spans in zip(stores, validation, strict=True)
             if len(spans)
         )
         assert isinstance(valid, np.ndarray)
         for index, k in enumerate(group):
-            outcomes = size + (1 if ends and k == 0 else 0)
+            outcomes = size + (1 if end_token and k == 0 else 0)
             tables = [pairs[index, :, :outcomes] for pairs in train]
             mixed = mix_counts([t.reshape(1, -1) for t in tables], shares).reshape(-1, outcomes)
             pairs = valid[index, :, :outcomes]

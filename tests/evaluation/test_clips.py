@@ -41,7 +41,7 @@ def compared(codec: EncodecCodec) -> Comparison:
 
 def test_real_clips_are_near_and_others_far(codec: EncodecCodec, compared: Comparison) -> None:
     alike, unlike = (
-        compared.metrics(measure_clips(codes, codec), 60, ends=False)
+        compared.metrics(measure_clips(codes, codec), 60, end_token=False)
         for codes in (random_codes(6, 60, seed=7), random_codes(6, 60, seed=7, low=28))
     )
     for name in ("latents", "log_mel"):
@@ -49,7 +49,7 @@ def test_real_clips_are_near_and_others_far(codec: EncodecCodec, compared: Compa
         assert unlike["frechet"][name]["generated"] > 2 * unlike["frechet"][name]["training"]
     sets = alike["frechet"]["latents"]["training_sets"]
     assert len(sets) == 3 and sorted(sets)[1] == alike["frechet"]["latents"]["training"]
-    same = compared.metrics(compared.validation, 60, ends=False)
+    same = compared.metrics(compared.validation, 60, end_token=False)
     assert same["frechet"]["latents"]["generated"] == pytest.approx(0, abs=1e-6)
     assert unlike["codes_used"]["generated"] == [4 / 32] * 4
     assert alike["ended"] is None
@@ -59,19 +59,19 @@ def test_samples_that_end_and_samples_that_fail(codec: EncodecCodec, compared: C
     """One that ended at once, one short, one cut, one that is stuck on a code."""
     codes = [torch.empty(4, 0, dtype=torch.long), *random_codes(1, 30, 3), *random_codes(1, 60, 4)]
     codes.append(torch.full((4, 55), 7))
-    metrics = compared.metrics(measure_clips(codes, codec), 60, ends=True)
+    metrics = compared.metrics(measure_clips(codes, codec), 60, end_token=True)
     assert metrics["ended"] == 0.75
     assert metrics["seconds"]["generated"]["median"] == pytest.approx((30 + 55) / 2 / RATE)
     assert metrics["loop"]["generated"] == pytest.approx(1 / 3)  # of those with sound
     assert metrics["num_clips"] == {"generated": 4, "validation": 6, "training": 6}
-    nothing = compared.metrics(measure_clips(codes[:1], codec), 60, ends=True)
+    nothing = compared.metrics(measure_clips(codes[:1], codec), 60, end_token=True)
     assert nothing["frechet"]["latents"]["generated"] is None
     assert nothing["loop"]["generated"] == 0
 
 
 def test_too_few_frames_of_real_clips_leave_only_the_distance_out(codec: EncodecCodec) -> None:
     short = measure_clips(random_codes(1, 3, 0), codec)
-    metrics = Comparison(short, [short], codec).metrics(short, 9, ends=True)
+    metrics = Comparison(short, [short], codec).metrics(short, 9, end_token=True)
     for distances in metrics["frechet"].values():
         assert distances == {"generated": None, "training": None, "training_sets": []}
     assert metrics["ended"] == 1.0 and metrics["seconds"]["generated"]["median"] > 0
@@ -136,7 +136,7 @@ def metrics(codec: EncodecCodec, compared: Comparison, make_store: Any) -> dict[
         "calibration": {"all": bins, "codebooks": [bins] * 4},
         "clips": {
             "most_seconds": 0.9,
-            **compared.metrics(generated, 60, ends=True),
+            **compared.metrics(generated, 60, end_token=True),
             "clip_seconds": {k: [0.9, 0.8] for k in ("generated", "validation", "training")},
         },
         "memorisation": {

@@ -131,10 +131,10 @@ def test_conditions_reach_every_step_and_nothing_comes_from_the_future() -> None
 
 
 def test_ids_of_ends_and_empty_cells_are_no_codes() -> None:
-    plain, ends = (AudioLM(2, 5, 9, 16, 1, 2, end_token=end) for end in (False, True))
+    plain, with_end = (AudioLM(2, 5, 9, 16, 1, 2, end_token=end) for end in (False, True))
     assert (plain.num_outputs, plain.special) == (5, 5)
-    assert (ends.num_outputs, ends.special) == (6, 6)
-    logits = ends(torch.full((1, 2, 3), ends.special))
+    assert (with_end.num_outputs, with_end.special) == (6, 6)
+    logits = with_end(torch.full((1, 2, 3), with_end.special))
     assert logits.shape == (1, 2, 3, 6)
     assert logits[:, 0].isfinite().all() and (logits[:, 1, :, 5] == -torch.inf).all()
     assert logits[:, 1, :, :5].isfinite().all()

@@ -64,7 +64,7 @@ class TokenData(pl.LightningDataModule):
         num_workers: processes that read ahead; 0 reads in the training process, which for
             memory-mapped codes is the fastest up to many thousand windows a second.
         pattern: name of the codebook pattern, which says what steps a window takes.
-        end_token: whether the model predicts the end of clips, which takes steps too.
+        end_token: whether the model predicts end tokens behind clips, which takes steps too.
         vocabulary: what the model is told of the clips. A text is that of a whole clip: those with
             one are used only where they fit into a window.
 

@@ -103,7 +103,7 @@ class LanguageModelTraining(pl.LightningModule):
         steps, mask = lay_out(
             batch["codes"],
             batch["lengths"],
-            batch["ends"] if self.model.end_token else None,
+            batch["reaches_end"] if self.model.end_token else None,
             self.pattern,
             self.context_frames,
             self.model.special,
@@ -116,7 +116,7 @@ class LanguageModelTraining(pl.LightningModule):
         return self.model(read, conditions), steps, mask
 
     def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed nats (K,) and numbers of predictions (K,) of a batch; the end of a clip is one."""
+        """Summed nats (K,) and numbers of predictions (K,) of a batch; the end token is one."""
         return codebook_nats(*self.logits(batch))
 
     def on_train_start(self) -> None:

@@ -102,10 +102,10 @@ def test_a_text_is_that_of_a_whole_clip(told: TokenStore) -> None:
     with_text = data_of(told, words_of(told, text="text"))
     longer = sum(5 + i % 10 > CONTEXT for i in range(30))
     assert with_text.too_long == longer > 0
-    assert all(batch["ends"].all() for batch in serve(with_text))
+    assert all(batch["reaches_end"].all() for batch in serve(with_text))
     without = data_of(told, words_of(told, labels=["label"]))
     assert without.too_long == 0
-    assert not all(batch["ends"].all() for batch in serve(without))
+    assert not all(batch["reaches_end"].all() for batch in serve(without))
 
 
 def test_a_row_is_scored_alone_as_in_a_batch(told: TokenStore, tiny_codec: EncodecCodec) -> None:
@@ -121,7 +121,8 @@ def test_a_row_is_scored_alone_as_in_a_batch(told: TokenStore, tiny_codec: Encod
         for batch in serve(data_of(told, words, pattern=pattern), 0, 4):
             nats, counts = module.nats(batch)
             assert counts.tolist() == [
-                int(batch["lengths"].sum()) + int(batch["ends"].sum()) * (k == 0) for k in range(3)
+                int(batch["lengths"].sum()) + int(batch["reaches_end"].sum()) * (k == 0)
+                for k in range(3)
             ]
             alone = []
             for b, length in enumerate(batch["lengths"].tolist()):
@@ -130,7 +131,7 @@ def test_a_row_is_scored_alone_as_in_a_batch(told: TokenStore, tiny_codec: Encod
                 one = {
                     "codes": batch["codes"][b : b + 1, :, :length],
                     "lengths": batch["lengths"][b : b + 1],
-                    "ends": batch["ends"][b : b + 1],
+                    "reaches_end": batch["reaches_end"][b : b + 1],
                     "conditions": row,
                 }
                 alone.append(module.nats(one))  # type: ignore[arg-type]
@@ -146,7 +147,7 @@ def test_what_is_told_can_be_learnt(told: TokenStore, tiny_codec: EncodecCodec) 
     batch: Any = {
         "codes": codes,
         "lengths": torch.ones(24, dtype=torch.long),
-        "ends": torch.zeros(24, dtype=torch.bool),
+        "reaches_end": torch.zeros(24, dtype=torch.bool),
         "conditions": {"labels": 1 + labels[:, None]},
     }
     optimizer = torch.optim.Adam(module.model.parameters(), 1e-2)
