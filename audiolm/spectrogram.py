@@ -89,7 +89,8 @@ def plot_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
     """
     waveform = _channels(waveform, sample_rate)
     duration = waveform.shape[1] / sample_rate
-    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be told apart.
+    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be
+    # distinguished.
     hop = max(min(HOP, duration / _COLUMNS), duration / (2 * _COLUMNS))
     decibels = log_mel_spectrogram(waveform, sample_rate, hop=hop)
 

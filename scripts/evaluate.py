@@ -22,7 +22,12 @@ from audiolm.evaluation.page import plot_page
 from audiolm.evaluation.published import check_published
 from audiolm.evaluation.samples import Samples
 from audiolm.evaluation.table import evaluation_table, flat_numbers
-from audiolm.evaluation.validation import Metrics, check_words, data_of_the_run, validation_metrics
+from audiolm.evaluation.validation import (
+    Metrics,
+    check_conditions,
+    data_of_the_run,
+    validation_metrics,
+)
 from audiolm.files import replacing
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
@@ -51,7 +56,7 @@ def main(cfg: DictConfig) -> None:
         vocabulary=trained.vocabulary,
     )
     check_codec(data.mix.stores[0], module.codec)
-    check_words(trained, data)
+    check_conditions(trained, data)
     if not data.valid_frames:
         raise ValueError(
             "data.valid_fraction=0 holds nothing out; pass data=folder data.path=DIR with a "
@@ -105,7 +110,7 @@ def check_settings(cfg: DictConfig, trained: TrainedModel) -> None:
     if cfg.published and not cfg.num_samples:
         raise ValueError("published metrics are of samples; raise num_samples=0 too")
     words = trained.vocabulary
-    check_published(cfg.published, have_words=bool(words and (words.text or words.labels)))
+    check_published(cfg.published, have_texts=bool(words and (words.text or words.labels)))
     check_sampling(make_sampling(cfg), trained.model, trained.vocabulary)
 
 

@@ -64,7 +64,7 @@ def main(cfg: DictConfig) -> None:
     interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, codec, run_dir), interrupt])
     if cfg.compile:
-        find_compiler()  # its absence is found now, and told in one line
+        find_compiler()  # its absence is found now, and reported in one line
 
     with lock_run_folder(run_dir):
         clock = [time.perf_counter()]

@@ -32,7 +32,7 @@ from audiolm.batches.splits import SPAN, cut_spans
 from audiolm.batches.windows import WINDOW, TrainingWindows
 
 PADDING = 0.08  # share of the frames of batches that may be padding
-_MAX_LENGTHS = 512  # lengths told apart in dividing them into buckets
+_MAX_LENGTHS = 512  # lengths distinguished in dividing them into buckets
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class TrainingBatches:
         frames = counts @ np.arange(window_frames + 1)  # of a pass over each store
         # Over each store, while as many frames are trained on as the shares add up to.
         passes = np.array(shares, np.float64) / frames
-        if steps(1) == steps(window_frames):  # nothing is gained by telling lengths apart
+        if steps(1) == steps(window_frames):  # nothing is gained by distinguishing lengths
             bounds = [window_frames]
         else:
             bounds = divide_lengths((passes[:, None] * counts).sum(axis=0), PADDING)

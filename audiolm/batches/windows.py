@@ -31,7 +31,7 @@ class WindowBatch(TypedDict):
 
     lengths: (B,) int64, frames. reaches_end: (B,) boolean, whether a window reaches the end of its
     clip.
-    conditions: what is told of the clips, B rows each. full: codes that a batch of full windows
+    conditions: of the clips, B rows each. full: codes that a batch of full windows
     holds.
     """
 
@@ -43,7 +43,7 @@ class WindowBatch(TypedDict):
 
 
 Conditions = Callable[[NDArray[Any]], dict[str, Tensor]]
-"""What is told of the clips of `WINDOW`s: tensors of as many rows."""
+"""Conditions of the clips of `WINDOW`s: tensors of as many rows."""
 
 
 class TrainingWindows:
@@ -54,7 +54,7 @@ class TrainingWindows:
     of its span. A span shorter than W gives all of itself. `len` is the slots of a pass.
 
     spans: `splits.SPAN`. window_frames: W. shortest, longest: only spans whose windows have so
-    many frames. seed: 0 .. 2**64 - 1. stream: tells windows of the same seed apart.
+    many frames. seed: 0 .. 2**64 - 1. stream: distinguishes windows of the same seed.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class WindowReader(Dataset[WindowBatch]):
     For a DataLoader without a batch size of its own, whose sampler gives such arrays. Picklable.
 
     stores: that the windows' `store` counts in, all of one K. full_windows, window_frames: of a
-    full batch, for `WindowBatch.full`. conditions: None where nothing is told.
+    full batch, for `WindowBatch.full`. conditions: None for an unconditional model.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Settings that had another name before: whoever writes the old one is told the new one."""
+"""Settings that had another name before: the old one is answered with the new one."""
 
 from __future__ import annotations
 

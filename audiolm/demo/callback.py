@@ -1,4 +1,4 @@
-"""What a run on the demo set has learnt, told at its end."""
+"""What a run on the demo set has learnt, printed at its end."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _name(index: int) -> str:
 
 
 def _claim(folder: Path, wanted: dict[str, Any]) -> None:
-    """Make sure that all melodies of a folder are of one set. Told first: a run may be cut."""
+    """Make sure that all melodies of a folder are of one set. Checked first: a run may be cut."""
     record = folder / "melodies.json"
     if not record.exists():
         strangers = [

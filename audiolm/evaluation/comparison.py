@@ -2,7 +2,7 @@
 
 The training clips are the floor: two sets of real clips differ too, by chance and by what they
 hold, and no model has to come closer to the validation clips than the training clips do. How much
-is chance is told by several sets of them, each as large as the generated one.
+is chance is shown by several sets of them, each as large as the generated one.
 
 Letters: K codebooks, T codec frames.
 """
@@ -50,7 +50,7 @@ class Comparison:
         try:
             self.reference = self._gaussians(validation)
             floors = [self._distances(one) for one in training]
-        except ValueError:  # too few frames of real clips: all else can be told
+        except ValueError:  # too few frames of real clips: all else can be measured
             pass
         self.floors = {name: [floor[name] for floor in floors] for name in FEATURES}
 

@@ -46,7 +46,7 @@ def fit_gaussian(features: Sequence[Tensor]) -> Gaussian:
             f"num_samples=0"
         )
     if not np.isfinite(frames).all():
-        raise FloatingPointError("features hold NaN or Inf: no distance can be told")
+        raise FloatingPointError("features hold NaN or Inf: no distance can be computed")
     return Gaussian(frames.mean(axis=1), np.cov(frames).reshape(len(frames), len(frames)))
 
 

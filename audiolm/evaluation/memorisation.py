@@ -1,7 +1,7 @@
-"""What a clip has word for word from the training set: the longest run of frames that both hold.
+"""What a clip has verbatim from the training set: the longest run of frames that both hold.
 
 Real recordings share runs too (silence, held notes, a jingle), so the runs of validation clips are
-the baseline. Two kinds are told apart by the codebooks that have to agree:
+the baseline. Two kinds are distinguished by the codebooks that have to agree:
 
     all of them      the same sound, to the last code: copied
     codebook 0       the same coarse line: what a copy with other details has

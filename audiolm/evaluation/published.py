@@ -3,7 +3,7 @@
     fad      Fréchet distance of CLAP's embeddings of seconds of sound (Kilgour et al. 2019; with
              CLAP rather than VGGish as Gui et al. 2024, "Adapting Frechet Audio Distance for
              Generative Music Evaluation", advise)
-    clap     cosine of CLAP's embeddings of a clip and of what it was told (Wu et al. 2023)
+    clap     cosine of CLAP's embeddings of a clip and of its text (Wu et al. 2023)
     dnsmos   speech quality as listeners would rate it, 1 to 5 (Reddy et al. 2021, P.808)
     wer      word error rate of a speech recogniser (Radford et al. 2022, Whisper)
 
@@ -35,7 +35,7 @@ PACKAGES = {
     "dnsmos": ("torchmetrics", "librosa", "onnxruntime", "requests"),
     "wer": ("transformers", "torchmetrics"),
 }
-NEED_WORDS = ("clap", "wer")
+NEED_TEXTS = ("clap", "wer")
 _SPEECH_RATE = 16_000  # Hz, of DNSMOS and of recognisers
 
 
@@ -43,28 +43,28 @@ _SPEECH_RATE = 16_000  # Hz, of DNSMOS and of recognisers
 class MetricClips:
     """Clips of one kind as these metrics take them.
 
-    waveforms: (C, N) of each. words: what each was told, or says; empty where nothing is known.
+    waveforms: (C, N) of each. texts: of each, or its labels; empty where nothing is known.
     """
 
     waveforms: Sequence[Tensor]
     sample_rate: int
-    words: Sequence[str]
+    texts: Sequence[str]
 
 
-def check_published(names: Sequence[str], have_words: bool) -> None:
+def check_published(names: Sequence[str], have_texts: bool) -> None:
     """Refuse what cannot be measured, before anything is.
 
     Raises:
-        ValueError: for an unknown metric, packages that are missing, and a metric of words for a
-            model that is told none.
+        ValueError: for an unknown metric, packages that are missing, and a metric of texts for an
+            unconditional model.
     """
     for name in names:
         if name not in PACKAGES:
             raise ValueError(f"published={name} is unknown; choose of {', '.join(PACKAGES)}")
-        if name in NEED_WORDS and not have_words:
+        if name in NEED_TEXTS and not have_texts:
             raise ValueError(
-                f"published={name} compares with what a clip was told, and this model is told "
-                f"nothing; leave it away"
+                f"published={name} compares with a clip's conditions, and this model is "
+                f"unconditional; omit it"
             )
         missing = [p for p in PACKAGES[name] if importlib.util.find_spec(p) is None]
         if missing:
@@ -116,7 +116,7 @@ def _mono(clips: MetricClips, rate: int) -> list[NDArray[np.float32]]:
 
 
 class _Clap:
-    """CLAP's network and what prepares sound and words for it."""
+    """CLAP's network and what prepares sound and texts for it."""
 
     def __init__(self, name: str, model: str) -> None:
         from transformers import ClapModel, ClapProcessor
@@ -133,9 +133,9 @@ class _Clap:
         return _vectors(self.network.get_audio_features(**inputs))
 
     @torch.inference_mode()
-    def of_words(self, words: Sequence[str]) -> Tensor:
-        """(words, D)."""
-        inputs = self.processor(text=list(words), return_tensors="pt", padding=True)
+    def of_texts(self, texts: Sequence[str]) -> Tensor:
+        """(texts, D)."""
+        inputs = self.processor(text=list(texts), return_tensors="pt", padding=True)
         return _vectors(self.network.get_text_features(**inputs))
 
 
@@ -167,7 +167,7 @@ def _clap_scores(kinds: Mapping[str, MetricClips], model: str) -> dict[str, floa
     return {
         kind: float(
             torch.nn.functional.cosine_similarity(
-                clap.of_sound(_mono(clips, clap.rate)), clap.of_words(clips.words)
+                clap.of_sound(_mono(clips, clap.rate)), clap.of_texts(clips.texts)
             ).mean()
         )
         for kind, clips in kinds.items()
@@ -196,7 +196,7 @@ def _word_error_rates(kinds: Mapping[str, MetricClips], model: str) -> dict[str,
         kind: float(
             word_error_rate(
                 [_plain(recognise(sound)["text"]) for sound in _mono(clips, _SPEECH_RATE)],
-                [_plain(words) for words in clips.words],
+                [_plain(text) for text in clips.texts],
             )
         )
         for kind, clips in kinds.items()

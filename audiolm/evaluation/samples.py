@@ -34,7 +34,7 @@ class Samples:
     """Clips that the model generates, and as many real ones to compare them with.
 
     The real clips are chosen, and measured, at once: what is wrong with them is found before
-    minutes of generating. A conditional model is told what it would be of the validation clips.
+    minutes of generating. A conditional model gets the conditions of the validation clips.
 
     Args:
         trained: the model.
@@ -140,17 +140,17 @@ class Samples:
 
     def metric_clips(self, kind: str) -> MetricClips:
         clips = self.clips[kind]
-        words = self.words(kind)
+        words = self.texts(kind)
         with_sound = [w for w, codes in zip(words, clips.codes, strict=True) if codes.shape[1]]
         return MetricClips(clips.waveforms, self.codec.sample_rate, with_sound)
 
-    def words(self, kind: str) -> list[str]:
-        """What was told of each clip: its text, or its labels."""
+    def texts(self, kind: str) -> list[str]:
+        """The text of each clip, or its labels."""
         conditions, words = self.data.conditions, self.trained.vocabulary
         windows = self.windows[kind]
         if conditions is None or words is None:
             return [""] * len(windows)
-        told = [conditions.told(store, clip) for store, clip, _, _ in windows.tolist()]
+        told = [conditions.values(store, clip) for store, clip, _, _ in windows.tolist()]
         if words.text:
             return [values.get(words.text, "") for values in told]
         return [" ".join(values[c] for c in words.labels if c in values) for values in told]

@@ -11,10 +11,10 @@ import torch
 from lightning.pytorch import Trainer
 from tqdm import tqdm
 
-from audiolm.batches.conditions import check_columns, told_of
+from audiolm.batches.conditions import check_columns, conditions_of
 from audiolm.evaluation.likelihood import Likelihood
 from audiolm.model.checkpoint import TrainedModel
-from audiolm.model.conditioning import not_told
+from audiolm.model.conditioning import null_conditions
 from audiolm.tokens.baselines import measure_codebook_baselines
 from audiolm.training import LanguageModelTraining, TokenData
 
@@ -34,32 +34,32 @@ def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]
     return {**settings, "source": None, "mix": stores, "num_workers": 0}
 
 
-def check_words(trained: TrainedModel, data: TokenData) -> None:
-    """Refuse validation clips of which nothing is told in a column, and count those not known."""
-    words = trained.vocabulary
-    if words is None or data.conditions is None:
+def check_conditions(trained: TrainedModel, data: TokenData) -> None:
+    """Refuse validation clips without a condition that the model has, and count unknown values."""
+    vocabulary = trained.vocabulary
+    if vocabulary is None or data.conditions is None:
         return
-    told = [
-        told_of(store, int(clip))
+    found = [
+        conditions_of(store, int(clip))
         for store, split in zip(data.mix.stores, data.splits, strict=True)
         for clip in np.unique(split.valid["clip"])
     ]
-    check_columns(words.columns, {column for values in told for column in values}, data.mix)
-    for column, names in words.labels.items():
-        unknown = sum(column in values and values[column] not in names for values in told)
+    check_columns(vocabulary.columns, {column for values in found for column in values}, data.mix)
+    for column, names in vocabulary.labels.items():
+        unknown = sum(column in values and values[column] not in names for values in found)
         if unknown:
-            print(f"untold     {unknown} validation clips with a {column} that was not in training")
-    if words.text:
-        said = "".join(values.get(words.text, "") for values in told)
-        if skipped := words.unknown_characters(said):
-            print(f"untold     characters of validation texts not in training: {skipped}")
+            print(f"unknown    {unknown} validation clips with a {column} that was not in training")
+    if vocabulary.text:
+        said = "".join(values.get(vocabulary.text, "") for values in found)
+        if skipped := vocabulary.unknown_characters(said):
+            print(f"unknown    characters of validation texts not in training: {skipped}")
 
 
 def validation_metrics(
     module: LanguageModelTraining, trained: TrainedModel, data: TokenData, device: torch.device
 ) -> Metrics:
     """How well the model predicts the validation set, and whether it knows how well."""
-    mix, words = data.mix, trained.vocabulary
+    mix, vocabulary = data.mix, trained.vocabulary
     likelihood = score(module, data, device)
     columns = {"model": (likelihood.nats_per_code, likelihood.mean_nats)}
     seconds = data.valid_frames / mix.frame_rate
@@ -72,10 +72,10 @@ def validation_metrics(
         "codec_bits_per_second": mix.num_codebooks * math.log2(mix.codebook_size) * mix.frame_rate,
     }
     metrics["compression"] = metrics["codec_bits_per_second"] / bits
-    if words is not None and words.drop > 0:
-        untold = score(module, data, device, tell=False)
-        columns["without_conditions"] = (untold.nats_per_code, untold.mean_nats)
-        metrics["conditions_bits_per_second"] = untold.bits_per_second(seconds) - bits
+    if vocabulary is not None and vocabulary.drop > 0:
+        unconditional = score(module, data, device, conditional=False)
+        columns["without_conditions"] = (unconditional.nats_per_code, unconditional.mean_nats)
+        metrics["conditions_bits_per_second"] = unconditional.bits_per_second(seconds) - bits
     baselines = measure_codebook_baselines(
         mix.stores,
         [split.train for split in data.splits],
@@ -104,14 +104,14 @@ def validation_metrics(
 
 @torch.inference_mode()
 def score(
-    module: LanguageModelTraining, data: TokenData, device: torch.device, tell: bool = True
+    module: LanguageModelTraining, data: TokenData, device: torch.device, conditional: bool = True
 ) -> Likelihood:
-    """Go through the validation clips once. Without `tell`, nothing is told of them."""
+    """Go through the validation clips once. Not `conditional`: with null conditions."""
     data.trainer = Trainer(devices=1, logger=False, enable_checkpointing=False)
     likelihood = Likelihood(module.model.num_codebooks)
     module.eval()
     for batch in tqdm(data.val_dataloader(), "validation batches", leave=False, disable=None):
-        if not tell:
-            batch["conditions"] = not_told(batch["conditions"])
+        if not conditional:
+            batch["conditions"] = null_conditions(batch["conditions"])
         likelihood.add(*module.logits(data.transfer_batch_to_device(batch, device, 0)))
     return likelihood

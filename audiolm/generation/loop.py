@@ -32,7 +32,7 @@ class DecodingState:
     pattern: Pattern
     generators: list[torch.Generator]
     sampling: Sampling
-    guided: bool  # then the decoder has 2 B rows, the second B of them told nothing
+    guided: bool  # then the decoder has 2 B rows, the second B of them with null conditions
     make_decoder: Callable[[int, bool], Decoder]
     history: Tensor  # (B, repetition window) the codes of codebook 0 sampled last, in a ring; or -1
     remembered: int = field(default=0, init=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.language_model import AudioLM
 
 TEMPERATURES = (0.001, 1000.0)
@@ -250,12 +250,14 @@ def _best(scores: Tensor, noise: Tensor) -> Tensor:
     return (scores - noise.log()).argmax(dim=-1)
 
 
-def check_sampling(sampling: Sampling, model: AudioLM, vocabulary: Vocabulary | None) -> None:
+def check_sampling(
+    sampling: Sampling, model: AudioLM, vocabulary: ConditionVocabulary | None
+) -> None:
     """Refuse settings that do not fit a model, before anything is trained or generated.
 
     Raises:
         ValueError: for temperatures that are not one a codebook, and for guidance of a model that
-            is told nothing, or was always told all.
+            is unconditional, or never had conditions dropped.
     """
     sampling.check(model.num_codebooks)
     if sampling.guidance == 1:

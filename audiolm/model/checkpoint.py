@@ -2,7 +2,7 @@
 
 A checkpoint is the file that training writes, read here without anything of the training: the
 model's weights under `model.` in "state_dict", and in "hyper_parameters" as plain data what they
-are weights of: the model's arguments, the pattern, the context, the codec's identity and the words
+are weights of: the model's arguments, the pattern, the context, the codec's identity and the names
 of the conditions.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import Conditioner
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, make_pattern, num_steps
@@ -33,7 +33,7 @@ class TrainedModel:
         context_frames: frames of the windows it was trained on.
         codec: identity of the codec whose codes it models.
         step: optimiser steps it was trained for.
-        vocabulary: what it can be told; None for an unconditional model.
+        vocabulary: what it is conditioned on; None for an unconditional model.
     """
 
     model: AudioLM
@@ -41,7 +41,7 @@ class TrainedModel:
     context_frames: int
     codec: dict[str, Any]
     step: int
-    vocabulary: Vocabulary | None = None
+    vocabulary: ConditionVocabulary | None = None
 
 
 def build_model(
@@ -49,7 +49,7 @@ def build_model(
     pattern: str,
     codec: dict[str, Any],
     context_frames: int,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: ConditionVocabulary | None = None,
 ) -> tuple[AudioLM, Pattern]:
     """An untrained model that fits the codec, and reads windows of `context_frames` frames.
 
@@ -72,7 +72,7 @@ def build_model(
 
 
 def _make_conditioner(
-    vocabulary: Vocabulary, embed_dim: int, num_heads: int, dropout: float = 0.0, **_: Any
+    vocabulary: ConditionVocabulary, embed_dim: int, num_heads: int, dropout: float = 0.0, **_: Any
 ) -> Conditioner:
     return vocabulary.make_conditioner(embed_dim, num_heads, dropout)
 
@@ -95,8 +95,10 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
     check_format(checkpoint, path)
     try:
         settings, step = checkpoint["hyper_parameters"], checkpoint["global_step"]
-        words = settings.get("conditioning")
-        vocabulary = None if words is None else Vocabulary.from_settings(words)
+        conditioning = settings.get("conditioning")
+        vocabulary = None
+        if conditioning is not None:
+            vocabulary = ConditionVocabulary.from_settings(conditioning)
         model, pattern = build_model(
             settings["model"],
             settings["pattern"],

@@ -43,7 +43,7 @@ class AudioLM(nn.Module):
         kernel: attention's kernel, a name in `attention.KERNELS`.
         gradient_checkpointing: trade time for memory (see `Transformer`).
         end_token: whether an end token (EOS) is predicted behind a clip.
-        conditioner: makes vectors of what the model is told; None for an unconditional model.
+        conditioner: makes vectors of the conditions; None for an unconditional model.
 
     Attributes:
         num_outputs: V'.

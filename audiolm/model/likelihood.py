@@ -35,7 +35,7 @@ def nats_per_code(
         pattern: the one it was trained with.
         codes: (K, T), T > 0, a prompt included.
         context_frames: frames of a window.
-        conditions: what was told of the sample, one row; None for an unconditional model.
+        conditions: of the sample, one row; None for an unconditional model.
         ended: whether the sample ended by itself, which then counts as a code.
     """
     nats = torch.zeros(len(codes))

@@ -66,7 +66,7 @@ def longest_silence(
     if waveform.ndim not in (1, 2) or waveform.numel() == 0:
         raise ValueError(f"waveform has shape {tuple(waveform.shape)}: must be (N,) or (C, N)")
     if not waveform.isfinite().all():
-        raise ValueError("waveform holds NaN or Inf: its level cannot be told")
+        raise ValueError("waveform holds NaN or Inf: its level cannot be measured")
     hop = max(1, round(_HOP * sample_rate))
     power = waveform.double().square().reshape(-1, waveform.shape[-1]).mean(dim=0)
     steps = torch.stack([step.mean() for step in torch.split(power, hop)])

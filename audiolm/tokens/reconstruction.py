@@ -136,7 +136,7 @@ class ReconstructionReport:
 
     @property
     def usable(self) -> bool | None:
-        """Whether the tokens follow the recordings; None where that cannot be told."""
+        """Whether the tokens follow the recordings; None where that cannot be said."""
         if self.nearness <= NEAR or self.si_snr >= CLEAR_DB:
             return True
         if self.nearness >= FAR and self.si_snr <= NOISE_DB:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from audiolm.model.checkpoint import check_format, read_checkpoint
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.training import (
     LanguageModelTraining,
 )
@@ -20,15 +20,15 @@ DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
 HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
 
 
-def checkpoint_vocabulary(words: Vocabulary, path: Path) -> Vocabulary:
+def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> ConditionVocabulary:
     """Those of the run to go on with, where it has the same columns: its data may have grown."""
     then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
     if then is None:
-        return words
-    known = Vocabulary.from_settings(then)
-    if (known.columns, known.vector_size) != (words.columns, words.vector_size):
-        return words
-    return dataclasses.replace(known, drop=words.drop, text_layers=words.text_layers)
+        return vocabulary
+    known = ConditionVocabulary.from_settings(then)
+    if (known.columns, known.vector_size) != (vocabulary.columns, vocabulary.vector_size):
+        return vocabulary
+    return dataclasses.replace(known, drop=vocabulary.drop, text_layers=vocabulary.text_layers)
 
 
 def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
@@ -73,12 +73,12 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable_conditions(conditioning: dict[str, Any] | None) -> dict[str, Any]:
-    """Of the words of a run: the columns and how they are read."""
-    words = None if conditioning is None else Vocabulary.from_settings(conditioning)
+    """Of the vocabulary of a run: the columns and how they are read."""
+    vocabulary = None if conditioning is None else ConditionVocabulary.from_settings(conditioning)
     return {
-        "conditioning.labels": list(words.labels) if words else [],
-        "conditioning.text": words and words.text,
-        "conditioning.vector": words and words.vector,
-        "conditioning.drop": words and words.drop,
-        "conditioning.text_layers": words and words.text_layers,
+        "conditioning.labels": list(vocabulary.labels) if vocabulary else [],
+        "conditioning.text": vocabulary and vocabulary.text,
+        "conditioning.vector": vocabulary and vocabulary.vector,
+        "conditioning.drop": vocabulary and vocabulary.drop,
+        "conditioning.text_layers": vocabulary and vocabulary.text_layers,
     }

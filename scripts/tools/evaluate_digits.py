@@ -1,8 +1,8 @@
-"""Does a model say the digit that it is told, in the voice that it is told, and then stop?
+"""Does a model say the digit and in the voice that it is conditioned on, and then stop?
 
     python scripts/tools/evaluate_digits.py CHECKPOINT DIGITS --guidance 1 2 3 --temperature 0.8
 
-The model is told `label` ("0" to "9") and `speaker`, as DIGIT_SPEAKER_TAKE.wav of the Free Spoken
+The conditions are `label` ("0" to "9") and `speaker`, as DIGIT_SPEAKER_TAKE.wav of the Free Spoken
 Digit Dataset gives them. Two classifiers, trained on real recordings (see digit_classifier.py),
 listen to held-out real ones, to these after the model's own codec, and to the samples: a model
 cannot do better than the codec lets it, so the samples are held against the reconstructions.
@@ -93,7 +93,7 @@ def speaker_of(digit: Digit) -> str:
 def speakers_in_turn(
     speakers: Sequence[str], samples_of_each: int, digits: int = 10
 ) -> list[dict[str, str]]:
-    """What is told for so many samples of each digit, the speakers taken in turn."""
+    """The conditions for so many samples of each digit, the speakers taken in turn."""
     return [
         {LABEL: str(label), SPEAKER: speakers[i % len(speakers)]}
         for label in range(digits)
@@ -115,11 +115,11 @@ def accuracy(counts: Sequence[Sequence[int]]) -> float:
 
 
 def durations(
-    told: Sequence[Mapping[str, str]], seconds: Sequence[float]
+    conditions: Sequence[Mapping[str, str]], seconds: Sequence[float]
 ) -> tuple[Quartiles, list[Quartiles]]:
     """Of all clips, and of each digit's, of which there is at least one."""
     by_digit: list[list[float]] = [[] for _ in range(10)]
-    for one, length in zip(told, seconds, strict=True):
+    for one, length in zip(conditions, seconds, strict=True):
         by_digit[int(one[LABEL])].append(length)
     return quartiles(seconds), [quartiles(lengths) for lengths in by_digit]
 
@@ -152,11 +152,11 @@ class DigitScorer:
         self._speakers = _load_speaker_classifier(training, self.speakers, cache)
 
     def score(
-        self, clips: Sequence[Tensor], told: Sequence[Mapping[str, str]], rate: int
+        self, clips: Sequence[Tensor], conditions: Sequence[Mapping[str, str]], rate: int
     ) -> DigitScores:
         """Score clips (1, n_i) at `rate` Hz."""
-        labels = [int(one[LABEL]) for one in told]
-        speakers = [self.speakers.index(one[SPEAKER]) for one in told]
+        labels = [int(one[LABEL]) for one in conditions]
+        speakers = [self.speakers.index(one[SPEAKER]) for one in conditions]
         digits = confusion(labels, recognise(self._digits, clips, rate).tolist(), 10)
         voices = confusion(
             speakers, recognise(self._speakers, clips, rate).tolist(), len(self.speakers)
@@ -192,8 +192,8 @@ def evaluate_recordings(scorer: DigitScorer, codec: EncodecCodec) -> dict[str, D
 
     Their durations are of all takes, and in whole frames of the codec, as those of samples are.
     """
-    told = [told_of(digit) for digit in scorer.held_out]
-    every = [told_of(digit) for digit in scorer.every]
+    conditions = [conditions_of(digit) for digit in scorer.held_out]
+    every = [conditions_of(digit) for digit in scorer.every]
     rate = codec.sample_rate
     clips = [resample(d.waveform, d.sample_rate, rate) for d in scorer.held_out]
     seconds = [
@@ -203,15 +203,15 @@ def evaluate_recordings(scorer: DigitScorer, codec: EncodecCodec) -> dict[str, D
     # One by one: their lengths have nothing in common, and the batch would be mostly padding.
     decoded = [codec.decode(codec.encode(clip[None]), clip.shape[1])[0] for clip in clips]
     return {
-        "real": DigitEvaluation(scorer.score(clips, told, rate), *durations(every, seconds)),
+        "real": DigitEvaluation(scorer.score(clips, conditions, rate), *durations(every, seconds)),
         "reconstructed": DigitEvaluation(
-            scorer.score(decoded, told, rate), *durations(every, seconds)
+            scorer.score(decoded, conditions, rate), *durations(every, seconds)
         ),
     }
 
 
-def told_of(digit: Digit) -> dict[str, str]:
-    """What a model that is to say this recording is told."""
+def conditions_of(digit: Digit) -> dict[str, str]:
+    """The conditions of a model that is to say this recording."""
     return {LABEL: str(digit.label), SPEAKER: speaker_of(digit)}
 
 
@@ -219,13 +219,13 @@ def evaluate_samples(
     scorer: DigitScorer,
     codec: EncodecCodec,
     samples: Sequence[Sample],
-    told: Sequence[Mapping[str, str]],
+    conditions: Sequence[Mapping[str, str]],
 ) -> DigitEvaluation:
-    """The samples of what was told."""
+    """The samples of these conditions."""
     clips = [sample.waveform for sample in samples]
     return DigitEvaluation(
-        scorer.score(clips, told, codec.sample_rate),
-        *durations(told, [sample.frames / codec.frame_rate for sample in samples]),
+        scorer.score(clips, conditions, codec.sample_rate),
+        *durations(conditions, [sample.frames / codec.frame_rate for sample in samples]),
         ended=sum(sample.ended for sample in samples),
     )
 
@@ -279,14 +279,14 @@ def _ratio(value: float, of: float) -> str:
 
 
 def _mistakes(counts: Sequence[Sequence[int]], names: Sequence[str]) -> list[str]:
-    """The off-diagonal of a confusion in words, the most frequent first."""
+    """The off-diagonal of a confusion as text, the most frequent first."""
     found = [
         (count, f"{names[i]} as {names[j]} ({count})")
         for i, row in enumerate(counts)
         for j, count in enumerate(row)
         if i != j and count
     ]
-    return [words for _, words in sorted(found, key=lambda one: -one[0])]
+    return [text for _, text in sorted(found, key=lambda one: -one[0])]
 
 
 def run(options: argparse.Namespace) -> None:
@@ -298,11 +298,13 @@ def run(options: argparse.Namespace) -> None:
     scorer = DigitScorer(options.digits, options.cache)
     out = options.out or options.checkpoint.resolve().parent / "digits_evaluation"
     rows = evaluate_recordings(scorer, codec)
-    told = speakers_in_turn(scorer.speakers, options.samples)
+    conditions = speakers_in_turn(scorer.speakers, options.samples)
     for name, sampling in samplings.items():
-        samples = generate_samples(trained, codec, told, sampling, options.seed, options.best_of)
-        rows[name] = evaluate_samples(scorer, codec, samples, told)
-        for i, (sample, one) in enumerate(zip(samples, told, strict=True)):
+        samples = generate_samples(
+            trained, codec, conditions, sampling, options.seed, options.best_of
+        )
+        rows[name] = evaluate_samples(scorer, codec, samples, conditions)
+        for i, (sample, one) in enumerate(zip(samples, conditions, strict=True)):
             file = f"{one[LABEL]}_{one[SPEAKER]}_{i % options.samples}.wav"
             write_wav(out / name.replace(" ", "_") / file, sample.waveform, codec.sample_rate)
     write_evaluation(

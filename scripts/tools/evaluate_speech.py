@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from audiolm.audio import read_audio, write_wav
-from audiolm.batches.conditions import told_of
+from audiolm.batches.conditions import conditions_of
 from audiolm.batches.splits import split_clips
 from audiolm.files import hash64
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint
@@ -90,7 +90,7 @@ class Row:
 def texts_of(stores: Iterable[TokenStore], column: str) -> list[list[str]]:
     """The words of every clip that has some."""
     texts = (
-        spoken_words(told_of(store, clip).get(column, ""))
+        spoken_words(conditions_of(store, clip).get(column, ""))
         for store in stores
         for clip in range(len(store))
     )
@@ -112,7 +112,7 @@ def find_sentences(
         split = split_clips(store, valid_fraction)
         for part, spans in ((HELD_IN, split.train), (HELD_OUT, split.valid)):
             for clip in np.unique(spans["clip"]).tolist():
-                told = told_of(store, clip)
+                told = conditions_of(store, clip)
                 text = told.get(trained.vocabulary.text, "")
                 words = spoken_words(text)
                 if part == HELD_IN:

@@ -23,7 +23,7 @@ RATE = 16000
 """Hz at which pocketsphinx listens."""
 
 _PEAK = 0.9  # to which clips are scaled
-_ASIDES = re.compile(r"\[[^]]*\]|\([^)]*\)|<[^>]*>")  # [ascending tones]: told of, not spoken
+_ASIDES = re.compile(r"\[[^]]*\]|\([^)]*\)|<[^>]*>")  # [ascending tones]: described, not spoken
 _SPELT = re.compile(r"\b[A-Z](?:\.?[A-Z])+\b\.?")  # IVR, A.M.
 _SIGNS = {"*": " star ", "#": " pound ", "&": " and ", "-": " ", "\u2019": "'"}
 # fmt: off

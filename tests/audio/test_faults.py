@@ -101,7 +101,7 @@ def test_truncated_files(
             list(stream_audio(path, rate, 1, 0.5))
 
 
-def test_truncation_is_told_in_seconds(tmp_path: Path) -> None:
+def test_truncation_is_reported_in_seconds(tmp_path: Path) -> None:
     path = store(tmp_path / "a.wav", noise(1, 3 * RATE))
     path.write_bytes(path.read_bytes()[: 44 + 2 * 57600])
     assert reason(path) == "truncated: 1.200 s of 3.000 s"
@@ -111,7 +111,7 @@ def test_truncation_is_told_in_seconds(tmp_path: Path) -> None:
         read_audio(path, start=1.0, duration=0.5)
 
 
-def test_a_single_missing_byte_is_told(tmp_path: Path) -> None:
+def test_a_single_missing_byte_is_reported(tmp_path: Path) -> None:
     path = store(tmp_path / "a.wav", noise(1, 1000))
     path.write_bytes(path.read_bytes()[:-1])
     assert reason(path).startswith("truncated")

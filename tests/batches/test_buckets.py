@@ -226,7 +226,7 @@ def test_fewest_buckets_against_all_divisions():
         assert all(frames < 0.9 * x for count, x in least.items() if count < len(bounds))
 
 
-def test_many_lengths_are_told_apart_coarsely():
+def test_many_lengths_are_distinguished_coarsely():
     weights = np.ones(30_001)
     weights[:2000] = 0
     bounds = divide_lengths(weights, 0.08)

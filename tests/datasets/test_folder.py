@@ -183,7 +183,7 @@ def test_every_file_is_a_clip_in_sorted_order(touch: Touch) -> None:
     assert clips == [Clip(id, folder.resolve() / id) for id in ids]
 
 
-def test_no_folder_and_no_files_are_told_when_clips_are_asked_for(tmp_path: Path) -> None:
+def test_no_folder_and_no_files_are_reported_when_clips_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
         next(folder_clips(tmp_path / "none"))
     with pytest.raises(ValueError, match="no audio files"):

@@ -154,7 +154,7 @@ def test_reversed_and_empty_parts_are_skipped(write: Write) -> None:
     ]
 
 
-def test_every_bad_line_of_json_is_told(write: Write) -> None:
+def test_every_bad_line_of_json_is_reported(write: Write) -> None:
     bad = {
         "not json": "is no JSON",
         '{"path": "a.wav"': "is no JSON",
@@ -182,13 +182,13 @@ def test_every_bad_line_of_json_is_told(write: Write) -> None:
     )
     clips, lines = serve(write("clips.jsonl", text))
     assert [clip.id for clip in clips] == ["a.wav", "b.wav"]
-    told = [line for line in lines if "given twice" not in line]
-    assert len(told) == len(bad)
-    for line, (i, reason) in zip(told, enumerate(bad.values()), strict=True):
+    reasons = [line for line in lines if "given twice" not in line]
+    assert len(reasons) == len(bad)
+    for line, (i, reason) in zip(reasons, enumerate(bad.values()), strict=True):
         assert reason in line and f"line {2 * i + 2} of clips.jsonl" in line
 
 
-def test_every_bad_line_of_csv_is_told(write: Write) -> None:
+def test_every_bad_line_of_csv_is_reported(write: Write) -> None:
     text = (
         "path,text,speaker\n"
         "a.wav,Hello, world,ann\n"  # a comma too many
@@ -221,7 +221,7 @@ def test_a_mark_that_is_never_closed_does_not_swallow_the_rest(write: Write) -> 
     assert "lines 2 to" in lines[0] and "field larger than field limit" in lines[0]
 
 
-def test_other_encodings_are_told(write: Write) -> None:
+def test_other_encodings_are_reported(write: Write) -> None:
     latin = "path,text\na.wav,caf\xe9\nb.wav,tea\n".encode("latin-1")
     clips, lines = serve(write("clips.csv", latin))
     assert [clip.id for clip in clips] == ["b.wav"]

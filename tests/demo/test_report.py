@@ -1,4 +1,4 @@
-"""What is told of a demo run: real pieces score high, noise low, and the table shows both."""
+"""What is said of a demo run: real pieces score high, noise low, and the table shows both."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_what_cannot_be_measured_is_refused_first(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match=r"needs transformers; run pip install -e '.\[metrics\]'"):
         check_published(["fad"], True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    with pytest.raises(ValueError, match="published=wer compares with what a clip was told"):
+    with pytest.raises(ValueError, match="published=wer compares with a clip's conditions"):
         check_published(["fad", "wer"], False)
     check_published([], False)
     check_published(["fad", "clap", "dnsmos", "wer"], True)

@@ -1,4 +1,4 @@
-"""Conditional models from the command line: trained, told what to say, and told what is wrong."""
+"""Conditional models from the command line: trained, given conditions, and refused wrong ones."""
 
 from __future__ import annotations
 
@@ -81,17 +81,17 @@ def metrics(folder: str) -> dict[str, object]:
     return found
 
 
-def test_labels_are_told_by_name(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]
+def test_labels_are_given_by_name(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]
     checkpoint = train("labels", *LABELS)
-    told = ["conditioning.label=no", "conditioning.speaker=ada"]
-    for name, more in (("a", told), ("b", told), ("c", ["conditioning.label=so"]), ("d", [])):
+    given = ["conditioning.label=no", "conditioning.speaker=ada"]
+    for name, more in (("a", given), ("b", given), ("c", ["conditioning.label=so"]), ("d", [])):
         made = run_script("generate", checkpoint, "num_samples=1", f"out={name}", *more)
         assert made.code == 0, made.err
     assert metrics("a")["conditioning"] == {"label": "no", "speaker": "ada"}
     sounds = [Path(name, "sample_000.wav").read_bytes() for name in "abcd"]
     assert sounds[0] == sounds[1] and len(set(sounds)) == 3
     guided = ["sampling.guidance=3.0", "num_samples=2", "best_of=3", "out=g"]
-    made = run_script("generate", checkpoint, *told, *guided)
+    made = run_script("generate", checkpoint, *given, *guided)
     assert made.code == 0 and "wrote 2 samples" in made.out, made.err
     about = metrics("g")
     assert about["best_of"] == 3 and isinstance(about["nats_per_code"], float)
@@ -174,7 +174,7 @@ def test_text_label_and_vector_together(train, run_script: RunScript) -> None:  
     ],
     ids=str,
 )
-def test_what_a_model_cannot_be_told(  # type: ignore[no-untyped-def]
+def test_what_a_model_cannot_be_conditioned_on(  # type: ignore[no-untyped-def]
     model: str, settings: list[str], parts: list[str], train, run_script: RunScript
 ) -> None:
     kinds = {
@@ -195,7 +195,7 @@ def test_what_a_model_cannot_be_told(  # type: ignore[no-untyped-def]
     [
         (
             ["conditioning.labels=[label,mood]"],
-            ["the condition mood is told of no clip", "speaker, text"],
+            ["no clip has the condition mood in", "speaker, text"],
         ),
         (["conditioning.labels=[label,label]"], ["a column twice"]),
         (["conditioning.text=[text]"], ["must be a list of names", "one name each"]),
@@ -213,7 +213,7 @@ def test_what_a_model_cannot_be_told(  # type: ignore[no-untyped-def]
     ],
     ids=str,
 )
-def test_what_a_training_cannot_be_told(
+def test_what_a_training_cannot_be_conditioned_on(
     settings: list[str],
     parts: list[str],
     workplace: Path,
@@ -241,21 +241,21 @@ def test_columns_may_have_any_name(  # type: ignore[no-untyped-def]
     settings = ["conditioning.labels=['speaker id','a.b']", "prepare.num_checks=0"]
     made = run_script("train", *local, f"data.path={folder}", *settings, "hydra.run.dir=run")
     assert made.code == 0, made.err
-    told = ["conditioning.speaker id=s 1", "conditioning.a.b=x=${y}", "num_samples=1", "out=o"]
-    made = run_script("generate", "ckpt_path=run/checkpoints/last.ckpt", *told)
+    given = ["conditioning.speaker id=s 1", "conditioning.a.b=x=${y}", "num_samples=1", "out=o"]
+    made = run_script("generate", "ckpt_path=run/checkpoints/last.ckpt", *given)
     assert made.code == 0, made.err
     assert metrics("o")["conditioning"] == {"speaker id": "s 1", "a.b": "x=${y}"}
 
 
 def test_evaluation_wants_the_models_columns(train, run_script: RunScript) -> None:  # type: ignore[no-untyped-def]
     checkpoint = train("labels", *LABELS)
-    folder = Path("untold")
+    folder = Path("unlabelled")
     folder.mkdir()
     for i in range(12):
         soundfile.write(folder / f"{i}.wav", np.random.default_rng(i).normal(0, 0.1, 400), 800)
     data = ["data=folder", f"data.path={folder}", "data.valid_fraction=0.5", "num_samples=0"]
     refused = run_script("evaluate", checkpoint, *data)
-    assert refused.code == 2 and "the condition label is told of no clip" in refused.err
+    assert refused.code == 2 and "no clip has the condition label in" in refused.err
 
 
 def test_a_conditional_run_goes_on(

@@ -132,7 +132,7 @@ def test_yardsticks_keep_length_and_loudness(name: str, rate: int, tmp_path: Pat
             assert float(aligned.norm() / clip.norm()) == pytest.approx(1, abs=0.2)
 
 
-def test_yardsticks_are_kept_and_a_missing_program_is_told(
+def test_yardsticks_are_kept_and_a_missing_program_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = []

@@ -14,7 +14,7 @@ import generate_conditioned
 from audiolm.audio import write_wav
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import build_model
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from evaluate_digits import DigitEvaluation, DigitScores, Quartiles
 
 from .untrained import save_untrained
@@ -23,10 +23,10 @@ SPEAKERS = ["ann", "ben", "eve"]
 
 
 def test_speakers_are_taken_in_turn() -> None:
-    told = evaluate_digits.speakers_in_turn(SPEAKERS, 4)
-    assert len(told) == 40
-    assert [one["label"] for one in told[:5]] == ["0", "0", "0", "0", "1"]
-    assert [one["speaker"] for one in told[:5]] == ["ann", "ben", "eve", "ann", "ann"]
+    conditions = evaluate_digits.speakers_in_turn(SPEAKERS, 4)
+    assert len(conditions) == 40
+    assert [one["label"] for one in conditions[:5]] == ["0", "0", "0", "0", "1"]
+    assert [one["speaker"] for one in conditions[:5]] == ["ann", "ben", "eve", "ann", "ann"]
 
 
 def test_confusion_and_accuracy_by_hand() -> None:
@@ -36,9 +36,9 @@ def test_confusion_and_accuracy_by_hand() -> None:
 
 
 def test_durations_in_all_and_by_digit() -> None:
-    told = evaluate_digits.speakers_in_turn(SPEAKERS, 3)
-    seconds = [float(one["label"]) + i % 3 for i, one in enumerate(told)]  # d, d + 1, d + 2
-    whole, by_digit = evaluate_digits.durations(told, seconds)
+    conditions = evaluate_digits.speakers_in_turn(SPEAKERS, 3)
+    seconds = [float(one["label"]) + i % 3 for i, one in enumerate(conditions)]  # d, d + 1, d + 2
+    whole, by_digit = evaluate_digits.durations(conditions, seconds)
     assert by_digit[4] == Quartiles(4.5, 5.0, 5.5)
     assert whole.median == 5.5 and len(by_digit) == 10
     assert evaluate_digits.quartiles([3.0]) == Quartiles(3.0, 3.0, 3.0)
@@ -83,10 +83,10 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def checkpoint(make_tiny_codec: Any, tmp_path: Path) -> Path:
-    """Of an untrained model that is told the digit and the speaker."""
+    """Of an untrained model conditioned on the digit and the speaker."""
     codec = make_tiny_codec(sample_rate=600)  # 50 frames a second
     codec.save(tmp_path / "codec")
-    vocabulary = Vocabulary({"label": list("0123456789"), "speaker": SPEAKERS})
+    vocabulary = ConditionVocabulary({"label": list("0123456789"), "speaker": SPEAKERS})
     path = tmp_path / "checkpoints" / "last.ckpt"
     save_untrained(path, codec.identity(), vocabulary, 20)
     return path
@@ -104,8 +104,8 @@ def test_an_end_behind_the_first_window_is_one(
         return codes
 
     monkeypatch.setattr(generate_conditioned, "generate", drawn)
-    told = [{"label": "3", "speaker": "ann"}] * 2
-    samples = generate_conditioned.generate_samples(trained, codec, told, Sampling())
+    conditions = [{"label": "3", "speaker": "ann"}] * 2
+    samples = generate_conditioned.generate_samples(trained, codec, conditions, Sampling())
     assert samples[0].ended and samples[0].frames == trained.context_frames + 3
     assert not samples[1].ended
 
@@ -140,11 +140,11 @@ def test_command_line(
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_a_model_that_is_told_other_things_is_refused(
+def test_a_model_of_other_conditions_is_refused(
     checkpoint: Path, digits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = torch.load(checkpoint, weights_only=True)
-    words = Vocabulary({"genre": ["jazz"]})
+    words = ConditionVocabulary({"genre": ["jazz"]})
     content["hyper_parameters"]["conditioning"] = words.settings()
     settings = content["hyper_parameters"]
     model, _ = build_model(settings["model"], "delay", settings["codec"], 20, words)
@@ -152,4 +152,4 @@ def test_a_model_that_is_told_other_things_is_refused(
     torch.save(content, checkpoint)
     with pytest.raises(SystemExit):
         evaluate_digits.main([str(checkpoint), str(digits)])
-    assert "is told genre, but label, speaker is needed" in capsys.readouterr().err
+    assert "is conditioned on genre, but label, speaker is needed" in capsys.readouterr().err

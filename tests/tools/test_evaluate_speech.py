@@ -17,7 +17,7 @@ from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.rules import Rule, Rules
 from audiolm.datasets.clip import Clip
 from audiolm.model.checkpoint import load_checkpoint
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.tokens import prepare_store
 from evaluate_speech import HELD_IN, HELD_OUT, Rates, Row, find_sentences
 from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate, word_errors
@@ -153,7 +153,7 @@ def checkpoint(codec: EncodecCodec, tmp_path: Path) -> Path:
     report = check_clips(clips, tmp_path / "checked", ANYTHING, num_workers=0, show_progress=False)
     prepare_store(report, codec, tmp_path / "store", show_progress=False)
     codec.save(tmp_path / "codec")
-    vocabulary = Vocabulary(
+    vocabulary = ConditionVocabulary(
         {"speaker": ["ann", "ben"]}, text="text", alphabet=" abcdefghijklmnopqrstuvwxyz.!",
         max_text_len=60, text_layers=1,
     )  # fmt: skip
@@ -172,7 +172,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_sentences_are_told_apart_by_the_split(checkpoint: Path) -> None:
+def test_sentences_are_distinguished_by_the_split(checkpoint: Path) -> None:
     stores, fraction = evaluate_speech.find_stores(checkpoint, None)
     sentences = find_sentences(stores, load_checkpoint(checkpoint), fraction)
     assert {one.id for one in sentences[HELD_IN]} in ({"a", "e"}, {"b", "e"})
@@ -215,7 +215,7 @@ def test_command_line(
     assert len(list(out.glob("*/*.wav"))) == 4 * 3
 
 
-def test_what_cannot_be_judged_is_told_in_one_line(
+def test_what_cannot_be_judged_is_answered_in_one_line(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     silent = tmp_path / "silent.ckpt"

@@ -60,8 +60,8 @@ class Measurement(NamedTuple):
     offset: the mean of the channel where it is furthest from zero, as a magnitude.
     clipped: share of the samples that are clipped. A sample is, where it is one of three or
         more in a row at exactly the channel's own highest (or lowest) value, and that is
-        `NEAR_FULL_SCALE` or more. What was clipped and then turned down cannot be told from a
-        square wave and is not counted; a square wave at full scale is.
+        `NEAR_FULL_SCALE` or more. What was clipped and then turned down cannot be distinguished
+        from a square wave and is not counted; a square wave at full scale is.
     """
 
     key: int

@@ -129,11 +129,11 @@ def make_plan(audio: NDArray[Any], framing: Framing, batch_seconds: float, num_p
     owners[np.argsort(-np.array(weights, np.int64), kind="stable")] = (
         np.arange(len(jobs)) % num_parts
     )
-    told = hashlib.sha256(f"{tuple(framing)} {num_parts}".encode())
+    digest = hashlib.sha256(f"{tuple(framing)} {num_parts}".encode())
     for array in (own["key"], frames, owners):
-        told.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+        digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
     return Plan(
-        framing, clips, own["key"], samples, rates, frames, jobs, owners, told.hexdigest()[:10]
+        framing, clips, own["key"], samples, rates, frames, jobs, owners, digest.hexdigest()[:10]
     )
 
 

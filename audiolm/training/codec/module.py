@@ -458,5 +458,5 @@ class _Means:
 
 def _word(*numbers: int) -> int:
     """A seed that follows from the numbers."""
-    words = np.random.SeedSequence(list(numbers)).generate_state(1, np.uint64)
-    return int(words[0] >> np.uint64(1))
+    state = np.random.SeedSequence(list(numbers)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))

@@ -18,7 +18,7 @@ from audiolm.batches.buckets import StepSampler, TrainingBatches, validation_bat
 from audiolm.batches.conditions import ClipConditions, whole_clips
 from audiolm.batches.splits import split_clips
 from audiolm.batches.windows import WindowReader
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.patterns import make_pattern, num_steps
 from audiolm.tokens.mix import Mix
 from audiolm.tokens.store import TokenStore
@@ -65,13 +65,13 @@ class TokenData(pl.LightningDataModule):
             memory-mapped codes is the fastest up to many thousand windows a second.
         pattern: name of the codebook pattern, which says what steps a window takes.
         end_token: whether the model predicts end tokens behind clips, which takes steps too.
-        vocabulary: what the model is told of the clips. A text is that of a whole clip: those with
+        vocabulary: what the model is conditioned on. A text is that of a whole clip: those with
             one are used only where they fit into a window.
 
     Attributes:
         mix: the stores; a single one is a mix too.
         splits: what of each store is for training, for validation and for neither.
-        conditions: what is told of the clips; None for nothing.
+        conditions: of the clips; None for an unconditional model.
         too_long: clips that are not used, as their text is not that of a window.
     """
 
@@ -85,7 +85,7 @@ class TokenData(pl.LightningDataModule):
         num_workers: int = 0,
         pattern: str = "delay",
         end_token: bool = False,
-        vocabulary: Vocabulary | None = None,
+        vocabulary: ConditionVocabulary | None = None,
     ) -> None:
         super().__init__()
         check_data_settings(batch_size, valid_fraction)
@@ -135,7 +135,7 @@ class TokenData(pl.LightningDataModule):
         return sum(int(split.valid["frames"].sum()) for split in self.splits)
 
     def examples(self, count: int) -> list[dict[str, Any]]:
-        """What is told of the first validation clips; without any, of those trained on."""
+        """Conditions of the first validation clips; without any, of those trained on."""
         if self.conditions is None:
             return []
         clips = [
@@ -144,7 +144,7 @@ class TokenData(pl.LightningDataModule):
             for store, split in enumerate(self.splits)
             for clip in getattr(split, part)["clip"][:count]
         ]
-        return [self.conditions.told(store, clip) for store, clip in clips[:count]]
+        return [self.conditions.values(store, clip) for store, clip in clips[:count]]
 
     def training_batches(self, parts: int = 1) -> TrainingBatches:
         """The batches of steps that are divided into so many parts. The last ones are kept."""

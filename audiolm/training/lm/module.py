@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.batches.windows import WindowBatch
 from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import drop_conditions
 from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
 from audiolm.training.lm.clock import StepClock
@@ -34,7 +34,7 @@ def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float)
 
     In each row another share of them, 0 to twice `share`. A model that has only ever read true
     codes learns a small set by heart from them: its first wrong code in generation takes it where
-    nothing was learnt, and what it is told is of no use to it.
+    nothing was learnt, and its conditions are of no use to it.
 
     Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
     """
@@ -56,7 +56,8 @@ class LanguageModelTraining(pl.LightningModule):
         codec: the codec's identity (`Codec.identity`).
         context_frames: frames of a training window.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
-        conditioning: what the model is told, as `Vocabulary.settings` gives it; None for nothing.
+        conditioning: what the model is conditioned on, as `ConditionVocabulary.settings` gives it;
+            None for nothing.
         history_noise: share of the codes that are read in training as random ones, on average.
         seed: of all that is random; that of step n follows from (seed, n, rank).
         data: where the codes come from and how they are dealt out; kept with the checkpoint for
@@ -83,7 +84,9 @@ class LanguageModelTraining(pl.LightningModule):
             raise ValueError(f"history_noise={history_noise} must be from 0 to 0.5")
         self.save_hyperparameters()
         self.history_noise = history_noise
-        self.vocabulary = None if conditioning is None else Vocabulary.from_settings(conditioning)
+        self.vocabulary = (
+            None if conditioning is None else ConditionVocabulary.from_settings(conditioning)
+        )
         self.model, self.pattern = build_model(
             model, pattern, codec, context_frames, self.vocabulary
         )
@@ -133,8 +136,8 @@ class LanguageModelTraining(pl.LightningModule):
         self.clock.start_step()
         # Dropout of a step depends on the step alone: a resumed run needs no random state, and
         # nothing else that takes random numbers (sampling, validation) can change the training.
-        words = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
-        torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        seeds = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         if self.vocabulary is not None and self.vocabulary.drop:

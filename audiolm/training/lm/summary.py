@@ -142,17 +142,18 @@ def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[s
 
 
 def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iterator[str]:
-    """What the model is told, and what is skipped for it."""
-    words = module.vocabulary
-    if words is not None:
-        told = [f"{column} ({len(names)} names)" for column, names in words.labels.items()]
-        if words.text:
-            told.append(
-                f"{words.text} ({len(words.alphabet)} characters, at most {words.max_text_len})"
+    """The conditions of the model, and what is skipped for them."""
+    vocabulary = module.vocabulary
+    if vocabulary is not None:
+        columns = [f"{column} ({len(names)} names)" for column, names in vocabulary.labels.items()]
+        if vocabulary.text:
+            columns.append(
+                f"{vocabulary.text} ({len(vocabulary.alphabet)} characters, "
+                f"at most {vocabulary.max_text_len})"
             )
-        if words.vector:
-            told.append(f"{words.vector} ({words.vector_size} numbers)")
-        yield f"  told        {', '.join(told)}; dropped with probability {words.drop:g}"
+        if vocabulary.vector:
+            columns.append(f"{vocabulary.vector} ({vocabulary.vector_size} numbers)")
+        yield f"  conditions  {', '.join(columns)}; dropped with probability {vocabulary.drop:g}"
     if data.too_long:
         yield (
             f"  skipped     {data.too_long:,} clips longer than the context: their text is not "

@@ -1,4 +1,4 @@
-"""What is in a collection is told, whatever is in it, and found again whatever happened since."""
+"""What is in a collection is reported, whatever it is, and found again whatever happened since."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def count_measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-# ---- What is told
+# ---- What is reported
 
 
 def test_good_files_are_kept_as_they_are(folder, tmp_path):

@@ -127,7 +127,7 @@ def test_resampled_sections_are_the_whole_resampled(tmp_path, rate):
         assert np.abs(decoded.audio - whole).max() < (1e-4 if rate == 44099 else 3e-6)
 
 
-def test_a_file_that_ends_elsewhere_than_it_did_is_told(tmp_path):
+def test_a_file_that_ends_elsewhere_than_it_did_is_reported(tmp_path):
     path = tmp_path / "a.wav"
     framing = Framing(8000, 1, 80, 1, 0, 0, 100)
     soundfile.write(path, np.zeros(30_000), 8000)
@@ -141,7 +141,7 @@ def test_a_file_that_ends_elsewhere_than_it_did_is_told(tmp_path):
     assert [d.audio for d in read(missing, [0, 1], framing)] == ["No such file or directory"]
 
 
-def test_a_fault_in_the_middle_is_told_after_the_sections_before_it(tmp_path):
+def test_a_fault_in_the_middle_is_reported_after_the_sections_before_it(tmp_path):
     samples = np.random.default_rng(0).uniform(-0.3, 0.3, 100_000).astype(np.float32)
     soundfile.write(tmp_path / "a.wav", samples, 8000, subtype="FLOAT")
     recording = a_recording(tmp_path / "a.wav")
