@@ -98,7 +98,7 @@ def make_module(cfg: DictConfig) -> CodecTraining:
 
 
 def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> bool:
-    """Refuse to go on with a checkpoint of another codec, other losses or other data.
+    """Refuse to resume a checkpoint of another codec, other losses or other data.
 
     Returns whether its codebooks are fitted already.
     """

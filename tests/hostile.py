@@ -497,7 +497,7 @@ def _mp3(pack: _Pack) -> None:
 
 
 def _not_audio(pack: _Pack) -> None:
-    text = b"this is no sound\n" * 500
+    text = b"this is not sound\n" * 500
     page = b"<!DOCTYPE html><html><body>404 Not Found</body></html>\n" * 20
     picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 40
     for name, data in (

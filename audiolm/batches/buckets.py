@@ -236,7 +236,7 @@ def validation_batches(
 class StepSampler(Sampler[T]):
     """What a function gives for the batches of a training, one after the other.
 
-    start_batch: where to go on; num_batches: where to stop, counted from the beginning of
+    start_batch: where to resume; num_batches: where to stop, counted from the beginning of
     training, which is also `len`.
     Raises ValueError for numbers outside their range.
     """

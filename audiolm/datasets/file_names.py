@@ -43,7 +43,7 @@ class NamePattern:
         for name in names:
             if not (name.isidentifier() and name.isascii()):
                 raise ValueError(
-                    f"pattern {pattern!r}: {name!r} is no name of a field; use letters, digits "
+                    f"pattern {pattern!r}: {name!r} is not a name of a field; use letters, digits "
                     "and _, such as {speaker}"
                 )
             if self.fields.count(name) > 1:
@@ -58,7 +58,7 @@ class NamePattern:
             )
         if Path(pattern).suffix.lower() in AUDIO_SUFFIXES:
             raise ValueError(
-                f"pattern {pattern!r} ends in a suffix, which is no part of the name; leave it away"
+                f"pattern {pattern!r} ends in a suffix, which is not a part of the name; omit it"
             )
         whole = re.escape(texts[0])
         for i, name in enumerate(names):

@@ -51,7 +51,7 @@ def huggingface_clips(
     Numbers, texts and class labels of a row go to the clip; other columns do not.
 
     The dataset is streamed: nothing of it is kept but the files in `folder`. A fetch that was
-    stopped goes on at the recording it had come to.
+    stopped resumes at the recording it had come to.
 
     Raises, when the first clip is asked for, ValueError where the package `datasets` is missing and
     where the folder holds another dataset, and for a config, split or column that there is not;
@@ -94,7 +94,9 @@ def _clips(
             yield clip
     for split in there:
         if split not in wanted and not asked:
-            reason = f"split {split!r} is none of train, valid and test; data.splits can ask for it"
+            reason = (
+                f"split {split!r} is not one of train, valid and test; data.splits can ask for it"
+            )
             yield SkippedClip(folder / _safe(split), reason)
 
 

@@ -5,7 +5,7 @@
 
 `root` is the folder that holds the set's own folder, or that folder itself; ids are paths below the
 latter. With `download`, what is not there is fetched by torchaudio, checked against its hash, and
-unpacked; a download that was stopped goes on with whatever archives are whole.
+unpacked; a download that was stopped resumes with whatever archives are whole.
 
 All raise FileNotFoundError, when the first clip is asked for, where the layout is not found (saying
 what was looked for), and OSError where a download fails.
@@ -125,7 +125,7 @@ def speechcommands_clips(
                                              testing_list.txt
 
     The clips have label (the word) and speaker, and the split of the set's own lists: "train" for
-    what is in neither. What is in _background_noise_ is no word and not a clip.
+    what is in neither. What is in _background_noise_ is neither a word nor a clip.
     """
     lists = {"valid": "validation_list.txt", "test": "testing_list.txt"}
     versions = ("speech_commands_v0.02", "speech_commands_v0.01")

@@ -129,7 +129,7 @@ def to_hertz(midi: float) -> float:
 def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) -> None:
     """Write the melodies 0 .. num_melodies - 1 of a seed into `folder`, 16-bit WAV of 6.4 s each.
 
-    Files that are there already are kept, so that an interrupted run goes on. Beside them lie
+    Files that are there already are kept, so that an interrupted run resumes. Beside them lie
     `melodies.json`, which tells what the folder holds, and, once all is written, `metadata.csv`:
     what each melody is, in the layout of an audio folder of the Hugging Face datasets package.
 

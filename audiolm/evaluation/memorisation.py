@@ -150,7 +150,8 @@ def _matches(length: int, queries: dict[int, _Runs], part: _Runs) -> dict[int, t
     """Of each query that shares a run of `length` with the part: where one is, in both."""
     wanted = {i: query.of_length(length) for i, query in queries.items()}
     runs = part.of_length(length)
-    # Nearly all of the part's runs are none of the wanted: a table of a few of their bits says so.
+    # Nearly all of the part's runs are not among the wanted: a table of a few of their bits says
+    # so.
     shift = np.uint64(64 - _SIEVE_BITS)
     sieve = np.zeros(1 << _SIEVE_BITS, bool)
     everything = np.unique(np.concatenate(list(wanted.values())))

@@ -101,7 +101,7 @@ def _published(published: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 def flat_numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
     """The metrics that are single numbers, by their path, for a tracker of experiments.
 
-    Those of codebooks carry their number; lists of clips and of bins are left away.
+    Those of codebooks carry their number; lists of clips and of bins are omitted.
     """
     flat: dict[str, float] = {}
     for name, value in metrics.items():

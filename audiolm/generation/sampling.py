@@ -44,7 +44,7 @@ class Sampling:
         repetition_share: above 0, at most 1; share of the window from which on the code sampled
             counts as repeating. At 0.1 of 10 frames, once.
         guidance: 0 ... 100; see `guide`. 1 is off, 0 samples as if there were no conditions.
-        end: whether the end token may be sampled. If not, a sample goes on for as long as asked.
+        end: whether the end token may be sampled. If not, a sample continues for as long as asked.
 
     Raises:
         ValueError: for a value out of range.
@@ -265,11 +265,11 @@ def check_sampling(
     if vocabulary is None:
         raise ValueError(
             f"sampling.guidance={sampling.guidance} is for a model that was trained with "
-            f"conditions, and this one was not; leave it away, or train with conditioning=label or "
+            f"conditions, and this one was not; omit it, or train with conditioning=label or "
             f"conditioning=text"
         )
     if vocabulary.drop == 0:
         raise ValueError(
             f"sampling.guidance={sampling.guidance} needs a model that was trained with "
-            f"conditioning.drop above 0, this one had 0; leave it away"
+            f"conditioning.drop above 0, this one had 0; omit it"
         )

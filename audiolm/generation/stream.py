@@ -84,7 +84,7 @@ def stream(
     Args:
         model: in eval mode, on its device.
         pattern: the one the model was trained with.
-        num_frames: T, prompt included; None goes on until all have ended, or the caller stops
+        num_frames: T, prompt included; None continues until all have ended, or the caller stops
             asking.
         context_frames: frames of the windows the model was trained on.
         seeds: one a sample; B = len(seeds). A sample depends on its own seed alone, for the same
@@ -103,7 +103,7 @@ def stream(
     Raises:
         ValueError: for no frames, a pattern of another number of codebooks than the model's, a
             prompt longer than the context or than `num_frames`, of another number of codebooks or
-            with ids that are no codes, for conditions or guidance of an unconditional model, for
+            with ids that are not codes, for conditions or guidance of an unconditional model, for
             an engine, weights or a window that are unknown or cannot be had, and for a model in
             training mode.
         FloatingPointError: for logits that are not finite, naming the frame.
@@ -221,7 +221,7 @@ def _check_conditions(
             what = "guidance is" if conditions is None else "conditions are"
             raise ValueError(
                 f"{what} for a model that was trained with conditions, and this one was not; "
-                f"leave them away, or train with conditioning=label or conditioning=text"
+                f"omit them, or train with conditioning=label or conditioning=text"
             )
         return None
     if conditions is None:

@@ -278,7 +278,7 @@ class CausalSelfAttention(MultiHeadAttention):
 
         Raises:
             ValueError: when the sequence, with what the cache holds, exceeds `max_seq_len` and
-                the cache is no ring.
+                the cache is not a ring.
         """
         steps = x.shape[1]
         past = 0 if cache is None else cache.length

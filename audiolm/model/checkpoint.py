@@ -147,12 +147,12 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise
     except Exception as error:  # what torch raises for a foreign file depends on its bytes
         raise ValueError(
-            f"{path} is no training checkpoint, or holds Python objects, which could run code, and "
-            f"is not loaded: give a .ckpt file that train.py wrote"
+            f"{path} is not a training checkpoint, or holds Python objects, which could run code, "
+            f"and is not loaded: give a .ckpt file that train.py wrote"
         ) from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise ValueError(
-            f"{path} is no training checkpoint (it has no 'state_dict'): "
+            f"{path} is not a training checkpoint (it has no 'state_dict'): "
             f"give a .ckpt file that train.py wrote"
         )
     return checkpoint
@@ -168,7 +168,7 @@ def _damage(path: Path) -> str | None:
             f"copy it again, or use an older checkpoint"
         )
     if not is_zip:
-        return "is no checkpoint: give a .ckpt file that train.py wrote"
+        return "is not a checkpoint:  give a .ckpt file that train.py wrote"
     # torch does not look at the checksums: a flipped bit would go unseen into the weights.
     try:
         with zipfile.ZipFile(path) as archive:

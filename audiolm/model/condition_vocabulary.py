@@ -106,7 +106,7 @@ class ConditionVocabulary:
         A vector is a list of numbers, also written as JSON.
 
         Raises:
-            ValueError: for columns, names and vectors that are none of this model's, for a text
+            ValueError: for columns, names and vectors that this model does not have, for a text
                 that is empty or too long, and for what is missing where the model was trained
                 without dropping.
         """
@@ -115,7 +115,7 @@ class ConditionVocabulary:
                 if column not in self.columns:
                     near = nearest(column, self.columns)
                     raise ValueError(
-                        f"conditioning.{column} is none of this model's conditions{near}; it has "
+                        f"conditioning.{column} is not a condition of this model{near}; it has "
                         f"{', '.join(self.columns)}"
                     )
             for column in self.columns:
@@ -185,7 +185,7 @@ class ConditionVocabulary:
             near = nearest(str(name), names)
             more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
             raise ValueError(
-                f"conditioning.{column}={name} is no {column} of this model{near}; choose "
+                f"conditioning.{column}={name} is not a {column} of this model{near}; choose "
                 f"{', '.join(names[:_SHOWN])}{more}"
             )
         return number
@@ -214,7 +214,7 @@ def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
     """The numbers (F,) float32 of a list, or of one written as JSON.
 
     Raises:
-        ValueError: for what is no list of finite numbers, or has not `size` of them.
+        ValueError: for what is not a list of finite numbers, or has not `size` of them.
     """
     try:
         numbers = json.loads(value) if isinstance(value, str) else value
@@ -222,7 +222,9 @@ def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
     except (ValueError, TypeError, RuntimeError):
         vector = torch.empty(0)
     if vector.ndim != 1 or not len(vector) or not bool(torch.isfinite(vector).all()):
-        raise ValueError(f"{column}={str(value)[:40]!r} is no list of finite numbers; give [1, 2]")
+        raise ValueError(
+            f"{column}={str(value)[:40]!r} is not a list of finite numbers; give [1, 2]"
+        )
     if size is not None and len(vector) != size:
         raise ValueError(f"{column} has {len(vector)} numbers, this model wants {size}")
     return vector

@@ -30,7 +30,7 @@ from audiolm.model.norm import RMSNorm
 from audiolm.model.positions import SinusoidalPositions
 
 PADDING, START = 0, 1
-"""Ids of a text that are no characters; these count from `FIRST_CHARACTER`."""
+"""Ids of a text that are not characters; these count from `FIRST_CHARACTER`."""
 FIRST_CHARACTER = 2
 
 

@@ -1,4 +1,4 @@
-"""Shards: what encoding leaves on disk as it goes on. Each is written once and never changed.
+"""Shards: what encoding leaves on disk as it proceeds. Each is written once and never changed.
 
 A shard is two files in the store's folder:
 

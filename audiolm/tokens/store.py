@@ -87,7 +87,7 @@ class TokenStore:
                 f"{self.path}: the store is unfinished, "
                 + (
                     unfinished_parts(self.path)
-                    or "its encoding was stopped; run prepare again, it goes on where it stopped"
+                    or "its encoding was stopped; run prepare again, it resumes where it stopped"
                 )
             )
         self.codec: dict[str, Any] = header["codec"]

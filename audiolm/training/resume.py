@@ -1,4 +1,4 @@
-"""What must be the same in a run that goes on."""
+"""What must be the same in a run that is resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
 
 
 def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> ConditionVocabulary:
-    """Those of the run to go on with, where it has the same columns: its data may have grown."""
+    """Those of the run to resume, where it has the same columns: its data may have grown."""
     then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
     if then is None:
         return vocabulary
@@ -32,7 +32,7 @@ def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> Condit
 
 
 def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
-    """Refuse to go on with a checkpoint of another model, codec or order of the data."""
+    """Refuse to resume a checkpoint of another model, codec or order of the data."""
     checkpoint = read_checkpoint(path)
     check_format(checkpoint, path)
     then, now = (comparable(h) for h in (checkpoint["hyper_parameters"], dict(module.hparams)))
@@ -47,7 +47,7 @@ def check_resumable(
         if then.get(key) != now[key]:
             raise ValueError(
                 f"{path} was trained with {key}={then.get(key)}, this run has {now[key]}; pass the "
-                f"settings of the run to go on with, or start a new one without ckpt_path"
+                f"settings of the run to resume, or start a new one without ckpt_path"
             )
     if step >= max_steps:
         raise ValueError(

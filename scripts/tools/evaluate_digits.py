@@ -125,7 +125,7 @@ def durations(
 
 
 def quartiles(seconds: Sequence[float]) -> Quartiles:
-    """Of at least one duration, between the two nearest where it is none of them."""
+    """Of at least one duration, between the two nearest where it lies between."""
     lower, median, upper = np.quantile(np.asarray(seconds), [0.25, 0.5, 0.75]).tolist()
     return Quartiles(lower, median, upper)
 

@@ -29,7 +29,7 @@ def wav_with_sizes(path: Path, riff: int, data: int) -> Path:
 @pytest.mark.parametrize("suffix", sorted(AUDIO_SUFFIXES))
 def test_text_is_not_audio(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
-    path.write_text("this is no sound\n" * 100)
+    path.write_text("this is not sound\n" * 100)
     assert reason(path).startswith("not audio")
     with pytest.raises(AudioError, match="not audio"):
         read_info(path)

@@ -107,7 +107,7 @@ def test_large_collections_fill_their_batches():
 
 
 def test_every_clip_is_seen_as_often_as_it_is_long():
-    """Whatever the buckets are: passes over all of them go on side by side."""
+    """Whatever the buckets are: passes over all of them proceed side by side."""
     lengths = prompts(np.random.default_rng(1), 200)
     batches = batches_of(lengths, full_windows=4)
     count = round(20 / batches.passes[0])

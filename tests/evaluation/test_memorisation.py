@@ -55,7 +55,7 @@ def test_a_planted_copy_is_found_where_it_is(make_store: Any, random_clips: Any)
     store = make_store(clips)
     sample = np.random.default_rng(9).integers(0, 300, (4, 500))
     sample[:, 100:190] = list(clips.values())[2][:, 7000:7090]
-    sample[0, 190:200] = list(clips.values())[2][0, 7090:7100]  # the coarse line goes on
+    sample[0, 190:200] = list(clips.values())[2][0, 7090:7100]  # the coarse line continues
     spans = [spans_of([0, 1, 2], 0, store.frames)]
     for k, frames in ((4, 90), (1, 100)):
         (run,) = longest_shared_runs([sample], [store], spans, k, chunk=1000)

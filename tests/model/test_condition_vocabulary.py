@@ -55,8 +55,11 @@ def test_what_a_collection_says_and_the_model_does_not_know_is_dropped() -> None
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"label": "on"}, "label=on is no label .* did you mean one.; choose 7, one"),
-        ({"lable": "one"}, "lable is none of .* did you mean label.; it has label, speaker, text"),
+        ({"label": "on"}, "label=on is not a label .* did you mean one.; choose 7, one"),
+        (
+            {"lable": "one"},
+            "lable is not a condition of .* did you mean label.; it has label, speaker, text",
+        ),
         ({"text": ""}, "text='' holds no character"),
         ({"text": "xyz"}, "text='xyz' holds no character"),
         ({"text": "abc" * 4}, "12 characters, the longest text in training had 9"),

@@ -67,7 +67,7 @@ def check_clips(
 
     A second process on the same part waits, and finds everything measured. Raises ValueError for
     two clips of one id and for no clips at all; see `CheckReport.enforce` for too many bad ones.
-    Ctrl-C keeps what was measured; the next run goes on from there.
+    Ctrl-C keeps what was measured; the next run resumes there.
     """
     check_part(part)
     ordered, unusable = _select(clips, part)
@@ -154,7 +154,7 @@ def _measure_all(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"stopped; {done} of {len(todo)} files were checked and are kept, "
-            "run the same command to go on"
+            "run the same command to resume"
         ) from None
     except RuntimeError as error:
         kept = f" after {done} of {len(todo)} files, which are kept"

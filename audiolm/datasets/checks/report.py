@@ -109,7 +109,7 @@ class CheckReport:
                     f"the rule {name} would drop {count.share:.0%} of the hours "
                     f"({count.clips:,} of {self.totals.clips:,} files; the first, {_line(first)}), "
                     f"more than rules.max_dropped={self.rules.max_dropped:g}; "
-                    + ("go on without them" if name in FAULTS else "keep them")
+                    + ("continue without them" if name in FAULTS else "keep them")
                     + f" with rules.{override}"
                 )
 

@@ -226,7 +226,7 @@ class PackedWeights:
         rows, columns = matrix.shape
         filled = F.pad(matrix, (0, -columns % (self.lanes * numbers), 0, -rows % 4))
         parts = filled.view(-(-rows // 4), 4, -1, numbers, self.lanes)
-        # Not `contiguous`, which is no copy of a matrix that lies in this order already.
+        # Not `contiguous`, which does not copy a matrix that lies in this order already.
         return parts.permute(0, 2, 1, 4, 3).clone(memory_format=torch.contiguous_format)
 
 

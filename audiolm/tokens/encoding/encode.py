@@ -86,7 +86,7 @@ def encode_jobs(
         done, of = (plan.seconds(frames) / 3600 for frames in (encoded.frames, total))
         raise KeyboardInterrupt(
             f"stopped; {done:.3f} of {of:.3f} hours were encoded and are kept, "
-            "run the same command to go on"
+            "run the same command to resume"
         ) from None
     except RuntimeError as error:
         raise as_a_workers_death(error, "; what was encoded is kept") from error
@@ -113,7 +113,7 @@ def _side_by_side(function: Callable[[A], B], arguments: Iterable[A], threads: i
 
     Networks of few channels divide badly: PyTorch's threads wait for each other in every layer, and
     for ever where another program takes one's core. Whole batches side by side do not. They
-    also go on while this thread reads the next ones.
+    also continue while this thread reads the next ones.
     """
     if threads <= 1:
         yield from map(function, arguments)

@@ -6,7 +6,7 @@
     batches and runs, longest first, are dealt to the parts in turn
 
 The plan follows from the collection alone, and not from what is encoded already or where it runs:
-a run that was killed goes on with the batches that it would have encoded, and every part knows what
+a run that was killed resumes with the batches that it would have encoded, and every part knows what
 the others do.
 """
 

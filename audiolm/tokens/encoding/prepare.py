@@ -18,7 +18,7 @@
     sections joined, the index over all clips, and store.json: the store counts as finished
 
 Which clips make a batch depends on the whole collection and not on what is encoded already, and a
-shard holds whole batches. So a run that was killed and goes on, or several parts, encode the
+shard holds whole batches. So a run that was killed and resumed, or several parts, encode the
 batches that one run would have encoded, and end with the same codes to the bit.
 
 Letters: C audio channels, N audio samples, K codebooks, T codec frames.
@@ -166,7 +166,7 @@ def prepare_store(
     shard_seconds: at most about this much work is lost by a kill, or what is being encoded.
     Raises ValueError where the store is of another codec, where nothing can be read, and for a
     group that no clip has; ChildProcessError where a worker dies. Ctrl-C and any kill keep what was
-    encoded; the next run goes on from there.
+    encoded; the next run resumes there.
     """
     started = time.perf_counter()
     check_part(part)

@@ -288,8 +288,8 @@ class CodecTraining(pl.LightningModule):
         if not bool(torch.isfinite(value)):
             raise FloatingPointError(
                 f"the {what} is {value.item()} at step {self.trainer.global_step}; checkpoints "
-                f"from before are untouched: lower optim.lr={self.optim.get('lr')}, and go on with "
-                f"ckpt_path=last, or anew where there is none"
+                f"from before are untouched: lower optim.lr={self.optim.get('lr')}, resume with "
+                f"ckpt_path=last, or start anew where there is none"
             )
 
     def _mel_loss(self, estimate: Tensor, target: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float)
     """Steps (B, K, S) with some of their codes replaced by random ones.
 
     In each row another share of them, 0 to twice `share`. A model that has only ever read true
-    codes learns a small set by heart from them: its first wrong code in generation takes it where
+    codes memorises a small set from them: its first wrong code in generation takes it where
     nothing was learnt, and its conditions are of no use to it.
 
     Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
@@ -61,7 +61,7 @@ class LanguageModelTraining(pl.LightningModule):
         history_noise: share of the codes that are read in training as random ones, on average.
         seed: of all that is random; that of step n follows from (seed, n, rank).
         data: where the codes come from and how they are dealt out; kept with the checkpoint for
-            those that go on from it or evaluate it, and not used here.
+            those that resume from it or evaluate it, and not used here.
 
     Raises:
         ValueError: for settings that do not fit together.

@@ -206,7 +206,7 @@ def test_every_moment_is_as_likely_and_weights_shift_that(folder: Path) -> None:
     "weights, message",
     [
         ({"c": 2}, r"names c: not among the subfolders \(a, b\)"),
-        ({"3.wav": 2}, r"names 3.wav"),  # a file is no subfolder
+        ({"3.wav": 2}, r"names 3.wav"),  # a file is not a subfolder
     ],
 )
 def test_weights_of_no_subfolder(folder: Path, weights: dict[str, float], message: str) -> None:

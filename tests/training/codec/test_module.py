@@ -253,7 +253,7 @@ def test_the_spectral_head_learns_until_the_encoder_is_frozen(
     weights = [state["spectral_head.linear.weight"] for state in watch.states]
     assert not torch.equal(weights[0], weights[3])
     assert torch.equal(weights[4], weights[7])
-    # Its loss is measured on, now of codes; what is logged is no metric of before.
+    # Its loss is measured on, now of codes; what is logged is not a metric of before.
     measured = [metrics["train/spectrum"] for metrics in watch.metrics]
     assert len(set(measured)) == STEPS
 

@@ -175,7 +175,7 @@ def test_conditions_can_be_learnt(labelled: TokenStore, tiny_codec: EncodecCodec
         ({"text": ["text"]}, "must be a list of names, text=.'text'. and vector=None one name"),
         ({"labels": "label"}, "labels=label must be a list of names"),
         ({"labels": ["text"], "text": "text"}, "a column twice: text, text"),
-        ({"vector": "speaker"}, r"clip .*wav of .*: speaker='\d' is no list"),
+        ({"vector": "speaker"}, r"clip .*wav of .*: speaker='\d' is not a list"),
         ({"labels": ["label"], "drop": -0.1}, "conditioning.drop=-0.1 must be"),
         ({"text": "text", "text_layers": -1}, "text_layers=-1 must be 0 or more"),
     ],

@@ -1,4 +1,4 @@
-"""Batches as a training gets them: the same for every way to divide, read ahead and go on."""
+"""Batches as a training gets them: the same for every way to divide, read ahead and resume."""
 
 from __future__ import annotations
 
