@@ -2,7 +2,7 @@
 
 By the hash of what belongs together: a group of clips (of a speaker, say), the copies of the same
 audio, else the clip alone. Those whose hash falls into the lowest `valid_fraction` of all hashes
-are for validation. The hash is of the group's or the clip's name alone, so a clip keeps its place
+are for validation. The hash is of the group's or the clip's name alone, so a clip keeps its split
 when files are added or removed, in any order, on any platform.
 
 A split that the source names goes before the hash, for the clips that it names one for and for
@@ -113,7 +113,8 @@ def split_by_hash(
     valid_fraction: float,
     source: str,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(training spans, validation spans) of clips of `frames` each, or of another unit of length.
+    """(training spans, validation spans) of clips of `frames` each, or in another measure of
+    length.
 
     named: 1 + the index of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
     groups, or of their ids. source: what messages call the collection.

@@ -96,7 +96,7 @@ def choose_windows(
     """At most so many windows of at most `num_frames`, at random: a `WINDOW` array.
 
     The beginnings of as many clips; where there are fewer clips, all that they can be cut into. The
-    same for the same clips. Not every n-th one: clips often come in turns, of speakers say.
+    same for the same clips. Not every n-th one: clips often alternate, between speakers say.
 
     spans: `SPAN` arrays, of each store.
     """

@@ -99,9 +99,9 @@ class EndlessLayout:
         return itertools.count(self.first_step)
 
     def to_sample(self, step: int) -> Tensor | None:
-        turns = max(step - self._steady, 0) // self._stride
-        column = self._column(step - turns * self._stride)
-        return None if column is None else torch.where(column < 0, column, column + turns)
+        cycles = max(step - self._steady, 0) // self._stride
+        column = self._column(step - cycles * self._stride)
+        return None if column is None else torch.where(column < 0, column, column + cycles)
 
     def steps_of(self, frame: int) -> Tensor:
         return self._stride * frame + self._offsets

@@ -185,13 +185,13 @@ def choose_window(
     if window not in WINDOWS:
         raise ValueError(f"window={window!r} is unknown; choose one of {', '.join(WINDOWS)}")
     repeats = isinstance(pattern, StridedPattern)
-    turns = model.transformer.blocks[0].attention.rotary is not None
-    if window == "ring" and not (repeats and turns):
-        what = "a pattern whose steps repeat" if turns else "rotary positions"
+    rotary = model.transformer.blocks[0].attention.rotary is not None
+    if window == "ring" and not (repeats and rotary):
+        what = "a pattern whose steps repeat" if rotary else "rotary positions"
         raise ValueError(f"window=ring needs {what}, which this model has not; pass window=reread")
     if window == "auto":
         fits = num_frames is not None and num_frames <= context_frames
-        return "ring" if repeats and turns and not fits else "reread"
+        return "ring" if repeats and rotary and not fits else "reread"
     return window
 
 
