@@ -108,11 +108,11 @@ def score_samples(
 
 
 def comparison(samples: DemoScores, ceiling: DemoScores, num_samples: int) -> str:
-    """A table: what the samples score, what real pieces score after the codec, and chance."""
+    """A table: what the samples score, what real melodies score after the codec, and chance."""
     chance = {"legal_notes": 1.0, "legal_transitions": GRAMMAR.chance_of_transition}
     lines = [
         f"scores of {num_samples} samples of {DURATION:g} s, beside real melodies after the codec "
-        f"(the ceiling) and random notes of the scale",
+        f"(ceiling) and random notes of the scale (random); shares, 1 is best, and seconds",
         f"  {'':<24}{'samples':>8}{'ceiling':>9}{'random':>8}",
     ]
     real = ceiling.metrics()

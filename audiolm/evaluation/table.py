@@ -31,17 +31,19 @@ def _likelihood(metrics: Mapping[str, Any]) -> Iterator[str]:
         f"{metrics['validation_codes']:,} validation codes, {metrics['validation_seconds']:.1f} s, "
         f"of {', '.join(metrics['stores'])}; nats per code"
     )
-    yield _row("codebook", [_label(name) for name in columns], 10)
+    labels = [_label(name) for name in columns]
+    yield _row("codebook", labels, 10)
     for row in rows:
-        yield _row(row["codebook"], [f"{row[name]:.4f}" for name in columns], 10)
+        cells = [f"{row[n]:>{len(label)}.4f}" for n, label in zip(columns, labels, strict=True)]
+        yield _row(row["codebook"], cells, 10)
     model, codec = metrics["bits_per_second"], metrics["codec_bits_per_second"]
     others = ", ".join(
         f"{name} {rate:.0f}" for name, rate in metrics["baselines_bits_per_second"].items()
     )
-    yield f"bits a second of audio: model {model:.0f}; {others}; codec {codec:.0f}"
+    yield f"bits per second of audio: model {model:.0f}; baselines: {others}; codec {codec:.0f}"
     yield f"  the model would store this audio in {model / codec:.1%} of the codec's bits"
     if "conditions_bits_per_second" in metrics:
-        yield f"  conditioning saves {metrics['conditions_bits_per_second']:.1f} bits a second"
+        yield f"  conditioning saves {metrics['conditions_bits_per_second']:.1f} bits per second"
 
 
 def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]:

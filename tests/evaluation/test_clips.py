@@ -160,7 +160,7 @@ def test_the_table_holds_what_was_found(metrics: dict[str, Any]) -> None:
     table = evaluation_table(metrics)
     for words in (
         "4,000 validation codes, 15.0 s, of tokens",
-        "model 500; bigram 700, unigram 900, uniform 1333; codec 1333",
+        "model 500; baselines: bigram 700, unigram 900, uniform 1333; codec 1333",
         "in 37.5% of the codec's bits",
         "2 samples of at most 0.9 s, 6 validation clips and 3 x 6 training clips",
         "ended by itself",

@@ -101,7 +101,7 @@ def test_everything_is_measured_and_written(run: Path, run_script: RunScript) ->
         assert len(shared["generated"]) == len(shared["validation"]) == 3
         assert all(r["seconds"] <= r["of_seconds"] for kind in shared.values() for r in kind)
     assert (run / "evaluation.png").stat().st_size > 10_000
-    for words in ("bits a second of audio", "Fréchet distance", "shared with training"):
+    for words in ("bits per second of audio", "Fréchet distance", "shared with training"):
         assert words in ran.out
     # The same W&B run as the training's.
     assert "wandb sync" in ran.out

@@ -155,9 +155,9 @@ class CheckReport:
         unbroken = [n for n, c in self.counts.items() if not c.clips and c.action != "off"]
         off = [name for name, count in self.counts.items() if count.action == "off"]
         if unbroken and t.durations:  # else nothing was decoded
-            lines.append(f"no file breaks {', '.join(unbroken)}")
+            lines.append(f"no file breaks the rules {', '.join(unbroken)}")
         if off:
-            lines.append(f"not looked for: {', '.join(off)}")
+            lines.append(f"rules that are off: {', '.join(off)}")
         return lines
 
     def as_dict(self) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class LanguageModelTraining(pl.LightningModule):
         for total, new in zip(self._train, (nats.detach(), counts, frames), strict=True):
             total += new
         self.clock.count(int(frames) * self.model.num_codebooks)
-        self.log("loss", mean, prog_bar=True, logger=False)
+        self.log("loss (nats per code)", mean, prog_bar=True, logger=False)
         # Divided by what a batch of full windows holds, which is the same for all batches: so a
         # code weighs the same in whatever batch, accumulated batch or process it is trained on.
         return nats.sum() / batch["full"]

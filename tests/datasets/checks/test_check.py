@@ -177,7 +177,7 @@ def test_the_table(folder, tmp_path):
         line = next(i for i, line in enumerate(lines) if line.startswith(rule))
         assert lines[line].split()[1:3] == [action, "1"]
         assert lines[line + 1].startswith(f"  {folder}/worse/")
-    assert lines[-1] == "not looked for: text_missing"
+    assert lines[-1] == "rules that are off: text_missing"
 
 
 def test_each_rule_can_be_switched(folder, tmp_path):
