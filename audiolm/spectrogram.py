@@ -89,7 +89,8 @@ def plot_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
     """
     waveform = _channels(waveform, sample_rate)
     duration = waveform.shape[1] / sample_rate
-    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be told apart.
+    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be
+    # distinguished.
     hop = max(min(HOP, duration / _COLUMNS), duration / (2 * _COLUMNS))
     decibels = log_mel_spectrogram(waveform, sample_rate, hop=hop)
 
@@ -176,9 +177,9 @@ def _mark_frequencies(axes: Axes, mels: int, sample_rate: int) -> None:
     ticks: dict[int, float] = {}
     for frequency in _TICKS:
         # Band i is centred at (i + 1) / (mels + 1) of the scale.
-        place = mel(frequency) / mel(sample_rate / 2) * (mels + 1) - 1
-        crowded = ticks and min(ticks.values()) - place < 0.05 * mels
-        if -0.5 <= place <= mels - 0.5 and not crowded:
-            ticks[frequency] = place
+        row = mel(frequency) / mel(sample_rate / 2) * (mels + 1) - 1
+        crowded = ticks and min(ticks.values()) - row < 0.05 * mels
+        if -0.5 <= row <= mels - 0.5 and not crowded:
+            ticks[frequency] = row
     labels = [f"{f} Hz" if f < 1000 else f"{f // 1000} kHz" for f in ticks]
     axes.set_yticks(list(ticks.values()), labels)

@@ -33,7 +33,7 @@ from audiolm.generation import Sampling, cut_at_end, prepare, stream
 from audiolm.generation.engines.engine import Engine, why_not_native
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.likelihood import nats_per_code
 from audiolm.run_folder import (
     codec_folders,
@@ -137,7 +137,7 @@ def told_by(cfg: DictConfig) -> dict[str, Any]:
 
 
 def read_conditions(
-    told: dict[str, Any], vocabulary: Vocabulary | None, count: int
+    told: dict[str, Any], vocabulary: ConditionVocabulary | None, count: int
 ) -> dict[str, Tensor] | None:
     """What the user tells of each of `count` samples; None for an unconditional model.
 

@@ -1,15 +1,15 @@
 """Batches of windows of like lengths (length bucketing), under a budget.
 
-A batch has the room of a number of full windows. Windows of full length go into batches in the
+A batch has the capacity of a number of full windows. Windows of full length go into batches in the
 order of `TrainingWindows`. Where clips are shorter, their lengths are divided into buckets, each
-bucket has a `TrainingWindows` of its own, and its batches hold as many windows as have the room:
+bucket has a `TrainingWindows` of its own, and its batches hold as many windows as fit:
 
     lengths       300 .. 320    200 .. 299     140 .. 199
     a batch       ##########    ######....     ####......
                   ##########    ######....     ####......
                                 ######....     ####......
                                                ####......
-    turns         0 1 0 0 2 0 1 ...            in proportion to the batches of a pass
+    schedule      0 1 0 0 2 0 1 ...            in proportion to the batches of a pass
 
 Everything is a function of the seed, the batch's number and the data: batch n is there at once,
 and is the same however it is divided among processes.
@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from audiolm.batches.schedule import Turns
+from audiolm.batches.schedule import StrideScheduler
 from audiolm.batches.splits import SPAN, cut_spans
 from audiolm.batches.windows import WINDOW, TrainingWindows
 
 PADDING = 0.08  # share of the frames of batches that may be padding
-_MAX_LENGTHS = 512  # lengths told apart in dividing them into buckets
+_MAX_LENGTHS = 512  # lengths distinguished in dividing them into buckets
 
 T = TypeVar("T")
 
@@ -41,22 +41,22 @@ T = TypeVar("T")
 class Bucket:
     """Windows of like lengths.
 
-    longest: frames. rows: windows of a batch. stores: places of the stores that have such
-    windows. windows: theirs. turns: among them, for each window.
+    longest: frames. rows: windows of a batch. stores: indices of the stores that have such
+    windows. windows: theirs. scheduler: among them, for each window.
     """
 
     longest: int
     rows: int
     stores: tuple[int, ...]
     windows: tuple[TrainingWindows, ...]
-    turns: Turns
+    scheduler: StrideScheduler
 
     def batch(self, i: int) -> NDArray[Any]:
-        """Batch i of this bucket, in the order of the turns."""
-        turn, number = self.turns.at(i * self.rows, self.rows)
+        """Batch i of this bucket, in the order of its scheduler."""
+        which, number = self.scheduler.at(i * self.rows, self.rows)
         batch = np.empty(self.rows, WINDOW)
-        for place, (store, windows) in enumerate(zip(self.stores, self.windows, strict=True)):
-            mine = np.flatnonzero(turn == place)
+        for index, (store, windows) in enumerate(zip(self.stores, self.windows, strict=True)):
+            mine = np.flatnonzero(which == index)
             if len(mine):
                 taken = windows.take(int(number[mine[0]]), len(mine))
                 batch["store"][mine] = store
@@ -75,8 +75,8 @@ class TrainingBatches:
     Args:
         spans: of each store, to train on.
         window_frames: W.
-        full_windows: full windows that a batch has room for, in all processes together.
-        steps: the model's steps for a window of so many frames, which room is counted in.
+        full_windows: full windows that fit a batch, in all processes together.
+        steps: the model's steps for a window of so many frames, which capacity is counted in.
         seed: 0 .. 2**64 - 1.
         shares: of the frames trained on, a store, above 0.
 
@@ -108,7 +108,7 @@ class TrainingBatches:
         frames = counts @ np.arange(window_frames + 1)  # of a pass over each store
         # Over each store, while as many frames are trained on as the shares add up to.
         passes = np.array(shares, np.float64) / frames
-        if steps(1) == steps(window_frames):  # nothing is gained by telling lengths apart
+        if steps(1) == steps(window_frames):  # nothing is gained by distinguishing lengths
             bounds = [window_frames]
         else:
             bounds = divide_lengths((passes[:, None] * counts).sum(axis=0), PADDING)
@@ -119,11 +119,11 @@ class TrainingBatches:
         ):
             slots = counts[:, shortest : longest + 1].sum(axis=1)
             stores = tuple(int(store) for store in np.flatnonzero(slots))
-            room = rows_that_fit(longest, window_frames, full_windows, steps)
+            capacity = rows_that_fit(longest, window_frames, full_windows, steps)
             bucket = Bucket(
                 longest=longest,
                 # More than a pass would be the same windows twice in a batch.
-                rows=min(room, max(int(slots.sum()), full_windows)),
+                rows=min(capacity, max(int(slots.sum()), full_windows)),
                 stores=stores,
                 windows=tuple(
                     TrainingWindows(
@@ -131,11 +131,11 @@ class TrainingBatches:
                     )
                     for store in stores
                 ),
-                turns=Turns((passes * slots)[list(stores)]),
+                scheduler=StrideScheduler((passes * slots)[list(stores)]),
             )
             self.buckets.append(bucket)
             rates.append(sum((passes * slots).tolist()) / bucket.rows)
-        self._turns = Turns(np.array(rates))
+        self._scheduler = StrideScheduler(np.array(rates))
         self.mean_frames = sum(shares) / sum(rates)
         self.passes = passes / sum(rates)
         padded = sum(
@@ -146,7 +146,7 @@ class TrainingBatches:
     def __getitem__(self, n: int) -> NDArray[Any]:
         if n < 0:
             raise IndexError(f"batch {n}: batches count from 0")
-        bucket, number = self._turns.at(n, 1)
+        bucket, number = self._scheduler.at(n, 1)
         batch = self.buckets[int(bucket[0])].batch(int(number[0]))
         return batch[np.argsort(-batch["frames"], kind="stable")]
 
@@ -215,11 +215,11 @@ def validation_batches(
     _check(window_frames, full_windows)
     windows = []
     for store, whole in enumerate(spans):
-        pieces = cut_spans(whole, window_frames)
-        windows.append(np.empty(len(pieces), WINDOW))
+        cut = cut_spans(whole, window_frames)
+        windows.append(np.empty(len(cut), WINDOW))
         windows[-1]["store"] = store
         for name in SPAN.names or ():
-            windows[-1][name] = pieces[name]
+            windows[-1][name] = cut[name]
     joined = np.concatenate(windows)
     if not len(joined):
         raise ValueError("no spans to validate on: this part of the stores is empty")
@@ -227,16 +227,16 @@ def validation_batches(
     batches = []
     first = 0
     while first < len(mine):
-        room = rows_that_fit(int(mine["frames"][first]), window_frames, full_windows, steps)
-        batches.append(mine[first : first + room])
-        first += room
+        capacity = rows_that_fit(int(mine["frames"][first]), window_frames, full_windows, steps)
+        batches.append(mine[first : first + capacity])
+        first += capacity
     return batches
 
 
 class StepSampler(Sampler[T]):
     """What a function gives for the batches of a training, one after the other.
 
-    start_batch: where to go on; num_batches: where to stop, counted from the beginning of
+    start_batch: where to resume; num_batches: where to stop, counted from the beginning of
     training, which is also `len`.
     Raises ValueError for numbers outside their range.
     """

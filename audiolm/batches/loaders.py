@@ -18,7 +18,7 @@ from audiolm.batches.buckets import StepSampler, TrainingBatches, validation_bat
 from audiolm.batches.conditions import ClipConditions, whole_clips
 from audiolm.batches.splits import split_clips
 from audiolm.batches.windows import WindowBatch, WindowReader
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.patterns import Pattern, make_pattern, num_steps
 from audiolm.parallel import ignore_interrupts
 from audiolm.tokens.mix import Mix
@@ -28,7 +28,7 @@ from audiolm.tokens.store import TokenStore
 class StepLoader(DataLoader[Any]):
     """A DataLoader whose first batch is that of the step at which a training stands.
 
-    It needs no state of its own to resume; the two methods tell a trainer so.
+    It needs no state of its own to resume; the two methods say so to a trainer.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -54,29 +54,29 @@ def check_valid_fraction(valid_fraction: float) -> None:
 class TokenBatches:
     """Batches of a store, or of a mix of several, as `batches.windows.WindowBatch`.
 
-    A batch has room for `batch_size` windows of `context_frames` frames; of shorter clips it holds
+    A batch holds `batch_size` windows of `context_frames` frames; of shorter clips it holds
     more, which are of like lengths (`batches.buckets`). All processes' batches of all batches that
     are accumulated for a step are one, divided among them: the clips of step n are a function of
-    (seed, n) and of how many full windows a step has room for. Validation goes through the
+    (seed, n) and of how many full windows a step holds. Validation goes through the
     validation clips of all stores once, divided among the processes.
 
     Args:
         store: the codes.
         context_frames: frames of a full window.
-        batch_size: full windows that a process has room for at once.
+        batch_size: full windows in a batch of a process.
         valid_fraction: share of the clips that is for validation.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in this process, which for memory-mapped
             codes is the fastest up to many thousand windows a second.
         pattern: the codebook pattern, or its name, which says what steps a window takes.
-        end_token: whether the model predicts the end of clips, which takes steps too.
-        vocabulary: what the model is told of the clips. A text is that of a whole clip: those with
+        end_token: whether the model predicts end tokens behind clips, which takes steps too.
+        vocabulary: what the model is conditioned on. A text is that of a whole clip: those with
             one are used only where they fit into a window.
 
     Attributes:
         mix: the stores; a single one is a mix too.
         splits: what of each store is for training, validation and neither.
-        conditions: what is told of the clips; None for nothing.
+        conditions: of the clips; None for an unconditional model.
         too_long: clips that are not used, as their text is not that of a window.
     """
 
@@ -90,7 +90,7 @@ class TokenBatches:
         num_workers: int = 0,
         pattern: str | Pattern = "delay",
         end_token: bool = False,
-        vocabulary: Vocabulary | None = None,
+        vocabulary: ConditionVocabulary | None = None,
     ) -> None:
         super().__init__()  # of a class that this one is mixed into
         check_data_settings(batch_size, valid_fraction)
@@ -146,7 +146,7 @@ class TokenBatches:
         return sum(int(split.valid["frames"].sum()) for split in self.splits)
 
     def examples(self, count: int) -> list[dict[str, Any]]:
-        """What is told of the first validation clips, or of training clips without any."""
+        """Conditions of the first validation clips; without any, of those trained on."""
         if self.conditions is None:
             return []
         clips = [
@@ -155,7 +155,7 @@ class TokenBatches:
             for store, split in enumerate(self.splits)
             for clip in getattr(split, part)["clip"][:count]
         ]
-        return [self.conditions.told(store, clip) for store, clip in clips[:count]]
+        return [self.conditions.values(store, clip) for store, clip in clips[:count]]
 
     def training_batches(self, parts: int = 1) -> TrainingBatches:
         """The batches of steps that are divided into so many parts. The last ones are kept."""
@@ -192,9 +192,9 @@ class TokenBatches:
         steps = self.training_batches(parts)
 
         def batch(n: int) -> NDArray[Any]:
-            step, turn = divmod(n, accumulate)
+            step, index = divmod(n, accumulate)
             # Every parts-th of a batch sorted by length: all parts have the same work.
-            return steps[step][turn * world_size + rank :: parts]
+            return steps[step][index * world_size + rank :: parts]
 
         sampler = StepSampler(
             batch, start_batch=first_step * accumulate, num_batches=max_steps * accumulate
@@ -244,7 +244,7 @@ def to_device(batch: WindowBatch, device: torch.device | str) -> WindowBatch:
     return {
         "codes": batch["codes"].to(device),
         "lengths": batch["lengths"].to(device),
-        "ends": batch["ends"].to(device),
+        "reaches_end": batch["reaches_end"].to(device),
         "conditions": conditions,
         "full": batch["full"],
     }

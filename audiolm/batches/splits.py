@@ -2,7 +2,7 @@
 
 By the hash of what belongs together: a group of clips (of a speaker, say), the copies of the same
 audio, else the clip alone. Those whose hash falls into the lowest `valid_fraction` of all hashes
-are for validation. The hash is of the group's or the clip's name alone, so a clip keeps its place
+are for validation. The hash is of the group's or the clip's name alone, so a clip keeps its split
 when files are added or removed, in any order, on any platform.
 
 A split that the source names goes before the hash, for the clips that it names one for and for
@@ -35,7 +35,7 @@ _TRAIN, _VALID, _TEST = range(1, 1 + len(SPLIT_NAMES))
 
 
 SPAN = np.dtype([("clip", np.int64), ("start", np.int64), ("frames", np.int64)])
-"""A stretch of a clip: frames start .. start + frames, at least one. Spans are arrays of these."""
+"""A span of a clip: frames start .. start + frames, at least one. Spans are arrays of these."""
 
 
 def spans_of(clip: ArrayLike, start: ArrayLike, frames: ArrayLike) -> NDArray[Any]:
@@ -49,9 +49,9 @@ def spans_of(clip: ArrayLike, start: ArrayLike, frames: ArrayLike) -> NDArray[An
 
 def cut_spans(spans: NDArray[Any], length: int) -> NDArray[Any]:
     """The same frames in spans of at most `length`; only the last of each is shorter."""
-    pieces = -(-spans["frames"] // length)
-    first = np.cumsum(pieces) - pieces
-    which = np.repeat(np.arange(len(spans)), pieces)
+    counts = -(-spans["frames"] // length)
+    first = np.cumsum(counts) - counts
+    which = np.repeat(np.arange(len(spans)), counts)
     offset = (np.arange(len(which)) - first[which]) * length
     whole = spans[which]
     frames = np.minimum(whole["frames"] - offset, length)
@@ -113,9 +113,10 @@ def split_by_hash(
     valid_fraction: float,
     source: str,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(training spans, validation spans) of clips of `frames` each, or of another unit of length.
+    """(training spans, validation spans) of clips of `frames` each, or in another measure of
+    length.
 
-    named: 1 + the place of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
+    named: 1 + the index of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
     groups, or of their ids. source: what messages call the collection.
     Raises ValueError as `split_clips` does.
     """

@@ -18,7 +18,7 @@ from audiolm.evaluation.page import plot_page
 from audiolm.evaluation.published import check_published
 from audiolm.evaluation.samples import Samples
 from audiolm.evaluation.table import flat_numbers
-from audiolm.evaluation.validation import Metrics, check_words, data_of_the_run
+from audiolm.evaluation.validation import Metrics, check_conditions, data_of_the_run
 from audiolm.files import replacing
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
@@ -46,8 +46,10 @@ def _check_settings(cfg: DictConfig, trained: TrainedModel) -> None:
         raise ValueError(f"duration={cfg.duration} s must be above 0, and finite")
     if cfg.published and not cfg.num_samples:
         raise ValueError("published metrics are of samples; raise num_samples=0 too")
-    words = trained.vocabulary
-    check_published(cfg.published, have_words=bool(words and (words.text or words.labels)))
+    vocabulary = trained.vocabulary
+    check_published(
+        cfg.published, have_texts=bool(vocabulary and (vocabulary.text or vocabulary.labels))
+    )
     check_sampling(make_sampling(cfg), trained.model, trained.vocabulary)
 
 
@@ -74,7 +76,7 @@ def make_batches(cfg: DictConfig, trained: TrainedModel, codec: EncodecCodec) ->
         vocabulary=trained.vocabulary,
     )
     check_codec(data.mix.stores[0], trained.codec)
-    check_words(trained, data)
+    check_conditions(trained, data)
     if not data.valid_frames:
         raise ValueError(
             "data.valid_fraction=0 holds nothing out; pass data=folder data.path=DIR with a "

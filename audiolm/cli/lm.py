@@ -33,7 +33,7 @@ NOT_IN_CHECKPOINTS = ("source", "callbacks")  # of `data`: they name code
 
 
 def module_settings(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
-    """Arguments of `LanguageModelTraining`, but for the words that it is conditioned on."""
+    """Arguments of `LanguageModelTraining`, but for what the model is conditioned on."""
     return {
         "model": plain(cfg.model),
         "pattern": cfg.pattern.name,
@@ -67,7 +67,11 @@ def check_run(cfg: DictConfig, settings: dict[str, Any], resume_from: Path | Non
     """
     check_data_settings(cfg.data.batch_size, cfg.data.valid_fraction)
     build_model(
-        *(settings[key] for key in ("model", "pattern", "codec", "context_frames")), device="meta"
+        settings["model"],
+        settings["pattern"],
+        settings["codec"],
+        settings["context_frames"],
+        device="meta",
     )
     check_history_noise(cfg.history_noise)
     make_optimizer(nn.Linear(1, 1), cfg.trainer.max_steps, **settings["optim"])
@@ -82,9 +86,9 @@ def check_run(cfg: DictConfig, settings: dict[str, Any], resume_from: Path | Non
 def make_module_and_data(
     cfg: DictConfig, codec: EncodecCodec, settings: dict[str, Any], resume_from: Path | None
 ) -> tuple[LanguageModelTraining, TokenData]:
-    """The untrained model, or the one to go on with, and its codes; which are encoded first."""
+    """The untrained model, or the one to resume, and its codes; which are encoded first."""
     store: TokenStore | Mix = codes(cfg, codec)
-    vocabulary = read_vocabulary(  # the words stand in the stores
+    vocabulary = read_vocabulary(  # its names stand in the stores
         store if isinstance(store, Mix) else Mix([store]),
         cfg.data.valid_fraction,
         settings["context_frames"],
@@ -158,17 +162,17 @@ def report(
 
 def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:
     """The command that generates with the run's sampling and its first sample's conditions."""
-    words = [f"ckpt_path={checkpoint}"]
-    for told in data.examples(1):
+    arguments = [f"ckpt_path={checkpoint}"]
+    for conditions in data.examples(1):
         known = data.conditions.vocabulary.labels if data.conditions else {}
-        for column, value in told.items():
+        for column, value in conditions.items():
             # Not a vector, which is no argument of a command, nor a name that only validation
             # clips have.
             if isinstance(value, str) and value in known.get(column, [value]):
-                words.append(f"conditioning.{column}={value}")
-        words.append(f"duration={cfg.context:g}")  # at most: it ends by itself
+                arguments.append(f"conditioning.{column}={value}")
+        arguments.append(f"duration={cfg.context:g}")  # at most: samples have an end token
     usual: Any = OmegaConf.load(CONFIGS / "sampling" / "default.yaml")
     for name, value in plain(cfg.sampling).items():
         if value != usual[name]:
-            words.append(f"sampling.{name}={json.dumps(value, separators=(',', ':'))}")
-    return shlex.join(["python", "scripts/generate.py", *words])
+            arguments.append(f"sampling.{name}={json.dumps(value, separators=(',', ':'))}")
+    return shlex.join(["python", "scripts/generate.py", *arguments])

@@ -82,7 +82,7 @@ def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
 
 
 def exit_if_interrupted(trainer: Trainer, run: RunFolder) -> None:
-    """After Ctrl-C say how to go on, and exit as a program that was stopped by it does."""
+    """After Ctrl-C say how to resume, and exit as a program that was stopped by it does."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     if any(isinstance(c, GracefulInterrupt) and c.interrupted for c in callbacks):
         _exit_interrupted(trainer, run)

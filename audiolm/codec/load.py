@@ -106,7 +106,8 @@ def load_codec(
         repository: see `load_pretrained`.
 
     Raises:
-        ValueError: the codec found is another (both fingerprints are told), or `identity` is none.
+        ValueError: the codec found is another (the message has both fingerprints), or `identity` is
+        none.
         FileNotFoundError: none was found.
     """
     try:

@@ -54,7 +54,7 @@ class Clip:
     `/` between its parts). path: the audio file. start, end: seconds into it; end None is its end.
     split: "train", "valid", "test", or None to leave the choice to the hash. label, text: what the
     source says about the clip, or None. columns: what else it says (speaker, album, ...), by name.
-    Raises ValueError for an empty id, for a split of another name and for times that are no part.
+    Raises ValueError for an empty id, for a split of another name and for times outside the file.
     """
 
     id: str
@@ -111,7 +111,7 @@ def make_clip(
     """The clip of a file of which a source says `values`, by column; empty ones say nothing.
 
     The columns label, text (or transcription, transcript, sentence) and split are the clip's own.
-    SkippedClip where the file is not there or its split has a name that is none (see `split_name`);
+    SkippedClip where the file is not there or its split has an unknown name (see `split_name`);
     `where` in the source that is ("line 7 of clips.csv") goes before the reason.
     """
     prefix = f"{where}: " if where else ""
@@ -121,7 +121,7 @@ def make_clip(
     text = next((columns.pop(name) for name in _TEXT_COLUMNS if name in columns), None)
     label, split = columns.pop("label", None), columns.pop("split", None)
     if split is not None and split_name(split) is None:
-        return SkippedClip(path, f"{prefix}split {split!r} is none of train, valid and test")
+        return SkippedClip(path, f"{prefix}split {split!r} is not one of train, valid and test")
     known = split and split_name(split)
     return Clip(id, path, start, end, known, label, text, columns)
 

@@ -36,7 +36,7 @@ def folder_clips(
     metadata.csv or metadata.jsonl in the folder, or in folders below it, is read as Hugging Face's
     audiofolder has it: `file_name` is a path relative to the metadata's own folder, other columns
     go to the clip. Of several that name a file the nearest counts. Files that it does not name are
-    clips all the same, without columns: a recording is worth training on without its text. (Hugging
+    clips all the same, without columns: a recording is of use without its text. (Hugging
     Face drops these.) A name without a file is skipped, and so is a metadata file itself that has
     no column `file_name`. Files that metadata names come first, then the others in sorted order.
 

@@ -51,7 +51,7 @@ def huggingface_clips(
     Numbers, texts and class labels of a row go to the clip; other columns do not.
 
     The dataset is streamed: nothing of it is kept but the files in `folder`. A fetch that was
-    stopped goes on at the recording it had come to.
+    stopped resumes at the recording it had come to.
 
     Raises, when the first clip is asked for, ValueError where the package `datasets` is missing and
     where the folder holds another dataset, and for a config, split or column that there is not;
@@ -68,12 +68,12 @@ def _clips(
     column: str | None,
     splits: Sequence[str] | None,
 ) -> Iterator[Clip | SkippedClip]:
-    place = str(Path(name).resolve()) if Path(name).exists() else name
-    source = {"name": place, "config": config, "revision": revision, "column": column}
+    location = str(Path(name).resolve()) if Path(name).exists() else name
+    source = {"name": location, "config": config, "revision": revision, "column": column}
     loaded: Mapping[str, Any] | None = None
     there = _read_splits(folder, source)
     if there is None:
-        loaded = _load(place, config, revision)
+        loaded = _load(location, config, revision)
         there = list(loaded)
         with replacing(folder / "source.json") as temporary:
             temporary.write_text(json.dumps({**source, "splits": there}, indent=1) + "\n")
@@ -84,7 +84,7 @@ def _clips(
     wanted = asked or [split for split in there if split_name(split)] or there
     for split in wanted:
         if not (folder / _safe(split) / "metadata.jsonl").exists():
-            loaded = loaded or _load(place, config, revision)
+            loaded = loaded or _load(location, config, revision)
             _fetch(name, split, loaded[split], column, folder / _safe(split))
     # One by one: the folder may hold other splits, or parts of them, from an earlier call.
     for split in wanted:
@@ -94,7 +94,9 @@ def _clips(
             yield clip
     for split in there:
         if split not in wanted and not asked:
-            reason = f"split {split!r} is none of train, valid and test; data.splits can ask for it"
+            reason = (
+                f"split {split!r} is not one of train, valid and test; data.splits can ask for it"
+            )
             yield SkippedClip(folder / _safe(split), reason)
 
 

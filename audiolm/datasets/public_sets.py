@@ -5,7 +5,7 @@
 
 `root` is the folder that holds the set's own folder, or that folder itself; ids are paths below the
 latter. With `download`, what is not there is fetched by torchaudio, checked against its hash, and
-unpacked; a download that was stopped goes on with whatever archives are whole.
+unpacked; a download that was stopped resumes with whatever archives are whole.
 
 All raise FileNotFoundError, when the first clip is asked for, where the layout is not found (saying
 what was looked for), and OSError where a download fails.
@@ -125,12 +125,12 @@ def speechcommands_clips(
                                              testing_list.txt
 
     The clips have label (the word) and speaker, and the split of the set's own lists: "train" for
-    what is in neither. What is in _background_noise_ is no word and not a clip.
+    what is in neither. What is in _background_noise_ is neither a word nor a clip.
     """
     lists = {"valid": "validation_list.txt", "test": "testing_list.txt"}
     versions = ("speech_commands_v0.02", "speech_commands_v0.01")
-    places = (*(f"SpeechCommands/{version}" for version in versions), *versions, ".")
-    layout = _Layout("Speech Commands", "SPEECHCOMMANDS", places, tuple(lists.values()))
+    folders = (*(f"SpeechCommands/{version}" for version in versions), *versions, ".")
+    layout = _Layout("Speech Commands", "SPEECHCOMMANDS", folders, tuple(lists.values()))
     folder = _find(layout, Path(root), download)
     splits = {line: split for split, name in lists.items() for line in _lines(folder / name)}
     for word in _folders(folder, depth=1):
@@ -181,52 +181,52 @@ def gtzan_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | 
 class _Layout(NamedTuple):
     """Where a set lies and how one knows it.
 
-    dataset: the name of torchaudio's class. places: where the set's own folder may be, from the
+    dataset: the name of torchaudio's class. folders: where the set's own folder may be, from the
     root; first where torchaudio makes it. holds: patterns of paths in it, all of which match some.
     """
 
     title: str
     dataset: str
-    places: tuple[str, ...]
+    folders: tuple[str, ...]
     holds: tuple[str, ...]
 
 
 def _find(layout: _Layout, root: Path, download: bool, **options: str) -> Path:
     """The set's own folder; where it is not there, downloaded with `options` of torchaudio's."""
-    for folder in (root / place for place in layout.places):
+    for folder in (root / home for home in layout.folders):
         if all(any(folder.glob(pattern)) for pattern in layout.holds):
             return folder
     if not download:
         raise FileNotFoundError(
             f"no {layout.title} in {one_line(root)}: looked for {' and '.join(layout.holds)} in "
-            f"{', '.join(layout.places)}; pass data.root=DIR, or data.download=true to fetch it"
+            f"{', '.join(layout.folders)}; pass data.root=DIR, or data.download=true to fetch it"
         )
-    place = layout.places[0]
+    home = layout.folders[0]
     _download(layout, root, options)
-    return root / place
+    return root / home
 
 
 def _download(layout: _Layout, root: Path, options: Mapping[str, str]) -> None:
-    """Have torchaudio fetch and unpack the set beside its place, which it takes when whole.
+    """Have torchaudio fetch and unpack the set beside its folder, which it takes when whole.
 
     torchaudio takes any folder of the name for a whole set, also one that was half unpacked.
     """
     from torchaudio import datasets
 
-    place = layout.places[0]
+    home = layout.folders[0]
     partial = root / ".incomplete"
-    shutil.rmtree(partial / place, ignore_errors=True)
+    shutil.rmtree(partial / home, ignore_errors=True)
     try:
         partial.mkdir(parents=True, exist_ok=True)
         getattr(datasets, layout.dataset)(str(partial), download=True, **options)
-        (root / place).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(partial / place, root / place)
+        (root / home).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(partial / home, root / home)
     # torchaudio lets through whatever the network, the archive and the disk give.
     except Exception as error:
         line = " ".join(str(error).split())
         raise OSError(
             f"cannot download {layout.title} ({line}); check the network, or fetch it by other "
-            f"means and unpack it as {one_line(root / place)}"
+            f"means and unpack it as {one_line(root / home)}"
         ) from error
     shutil.rmtree(partial)
 

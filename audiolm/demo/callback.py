@@ -1,4 +1,4 @@
-"""What a run on the demo set has learnt, told at its end."""
+"""What a run on the demo set has learnt, printed at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 from audiolm.audio import find_audio_files
 from audiolm.codec import EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
-from audiolm.demo.report import comparison, hear_pieces, hear_samples
+from audiolm.demo.report import comparison, score_recordings, score_samples
 from audiolm.files import replacing
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import load_checkpoint
@@ -64,7 +64,7 @@ def score_demo(
     seed: int,
     clock: list[float],
 ) -> None:
-    """Hear how well samples of the best model keep to the grammar of the demo set.
+    """Score how well samples of the best model keep to the grammar of the demo set.
 
     Printed, and written to scores.json beside the validation loss and the seconds of each stage.
 
@@ -80,8 +80,8 @@ def score_demo(
     trained = load_checkpoint(run.chosen_checkpoint())
     seeds = [seed + i for i in range(DEMO_SAMPLES)]
     trained.model.to(codec.device)
-    samples = hear_samples(trained, codec, seeds, sampling, run.pieces)
-    ceiling = hear_pieces(find_audio_files(recordings)[:CEILING_PIECES], codec)
+    samples = score_samples(trained, codec, seeds, sampling, run.pieces)
+    ceiling = score_recordings(find_audio_files(recordings)[:CEILING_PIECES], codec)
     clock = [*clock, time.perf_counter()]
     seconds = dict(
         zip(
@@ -100,6 +100,6 @@ def score_demo(
     with replacing(run.scores) as temporary:
         temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
     print(comparison(samples, ceiling, DEMO_SAMPLES))
-    print(f"pieces    {run_dir / 'pieces'}")
-    print(f"scores    {run_dir / 'scores.json'}")
+    print(f"pieces    {run.pieces}")
+    print(f"scores    {run.scores}")
     print(f"took      {', '.join(f'{name} {s:.0f} s' for name, s in seconds.items())}")

@@ -89,7 +89,7 @@ class Grammar:
         return next((d for d in range(self.degrees) if to_midi(key, d) == midi), None)
 
     def is_transition(self, degree: int | None, following: int | None) -> bool:
-        """Whether a note may follow another. None, a note that is no degree, goes with nothing."""
+        """Whether a note may follow another. None, a note off the scale, goes with nothing."""
         return degree is not None and following is not None and 1 <= abs(degree - following) <= 2
 
     def is_piece(self, degrees: Sequence[int]) -> bool:

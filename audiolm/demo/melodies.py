@@ -128,7 +128,7 @@ def to_hertz(midi: float) -> float:
 def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) -> None:
     """Write the melodies 0 .. num_melodies - 1 of a seed into `folder`, 16-bit WAV of 6.4 s each.
 
-    Files that are there already are kept, so that an interrupted run goes on. Beside them lie
+    Files that are there already are kept, so that an interrupted run resumes. Beside them lie
     `melodies.json`, which tells what the folder holds, and, once all is written, `metadata.csv`:
     what each melody is, in the layout of an audio folder of the Hugging Face datasets package.
 
@@ -160,7 +160,7 @@ def _name(index: int) -> str:
 
 
 def _claim(folder: Path, wanted: dict[str, Any]) -> None:
-    """Make sure that all melodies of a folder are of one set. Told first: a run may be cut."""
+    """Make sure that all melodies of a folder are of one set. Checked first: a run may be cut."""
     record = folder / "melodies.json"
     if not record.exists():
         strangers = [

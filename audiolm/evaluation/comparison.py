@@ -2,7 +2,7 @@
 
 The training clips are the floor: two sets of real clips differ too, by chance and by what they
 hold, and no model has to come closer to the validation clips than the training clips do. How much
-is chance is told by several sets of them, each as large as the generated one.
+is chance is shown by several sets of them, each as large as the generated one.
 
 Letters: K codebooks, T codec frames.
 """
@@ -50,7 +50,7 @@ class Comparison:
         try:
             self.reference = self._gaussians(validation)
             floors = [self._distances(one) for one in training]
-        except ValueError:  # too few frames of real clips: all else can be told
+        except ValueError:  # too few frames of real clips: all else can be measured
             pass
         self.floors = {name: [floor[name] for floor in floors] for name in FEATURES}
 
@@ -62,11 +62,11 @@ class Comparison:
         assert self.reference is not None
         return {name: frechet_distance(found[name], self.reference[name]) for name in FEATURES}
 
-    def metrics(self, generated: Clips, num_frames: int, ends: bool) -> dict[str, Any]:
+    def metrics(self, generated: Clips, num_frames: int, end_token: bool) -> dict[str, Any]:
         """What is measured of generated clips of at most `num_frames`, beside the real ones.
 
-        A distance is None where there are too few frames for it. `ends`: whether the model can end
-        a clip by itself.
+        A distance is None where there are too few frames for it. `end_token`: whether the model can
+        end a clip by itself.
         """
         first, *_ = self.training
         kinds = {"generated": generated, "validation": self.validation, "training": first}
@@ -94,7 +94,7 @@ class Comparison:
                 for name, floors in self.floors.items()
             },
             "seconds": {kind: _quartiles(clips) for kind, clips in kinds.items()},
-            "ended": float(np.mean([n < num_frames for n in frames])) if ends else None,
+            "ended": float(np.mean([n < num_frames for n in frames])) if end_token else None,
             "silence": _rates(generated.silences, self.validation.silences, rare[0]),
             "loop": _rates(generated.loops, self.validation.loops, rare[1]),
             "codes_used": {kind: used.tolist() for kind, (used, _) in usage.items()},

@@ -94,7 +94,7 @@ class Likelihood:
         """Expected calibration error (ECE), of each codebook (K,) and of all codes together.
 
         The mean distance of the share that is right from the confidence, in the bins of each, or
-        in bins of all; the latter is no mean of the former.
+        in bins of all; the latter is not a mean of the former.
         """
         distances = np.abs(self.right - self.confidence).sum(axis=1)
         together = np.abs((self.right - self.confidence).sum(axis=0)).sum()

@@ -54,8 +54,8 @@ def _plot_nats(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
         for name in ("model", "without_conditions", "bigram", "unigram", "uniform")
         if name in rows[0]
     ]
-    for place, name in enumerate(names):
-        offsets = np.arange(len(rows)) + (place - (len(names) - 1) / 2) * 0.8 / len(names)
+    for index, name in enumerate(names):
+        offsets = np.arange(len(rows)) + (index - (len(names) - 1) / 2) * 0.8 / len(names)
         label = name.replace("_", " ")
         axes.bar(offsets, [row[name] for row in rows], 0.8 / len(names), label=label)
     axes.set_xticks(range(len(rows)), [str(row["codebook"]) for row in rows])
@@ -84,8 +84,8 @@ def _plot_reliability(axes: Axes, bins: Sequence[Mapping[str, Any]], style: dict
 
 
 def _plot_perplexity(axes: Axes, perplexity: Mapping[str, Sequence[float]]) -> None:
-    for place, (kind, of_codebooks) in enumerate(perplexity.items()):
-        offsets = np.arange(len(of_codebooks)) + (place - 1) * 0.27
+    for index, (kind, of_codebooks) in enumerate(perplexity.items()):
+        offsets = np.arange(len(of_codebooks)) + (index - 1) * 0.27
         axes.bar(offsets, of_codebooks, 0.27, color=_COLOURS[kind], label=kind.replace("_", " "))
     axes.set_xlabel("codebook")
     axes.set_ylabel("perplexity of the codes")
@@ -97,9 +97,9 @@ def _plot_distances(axes: Axes, frechet: Mapping[str, Mapping[str, Any]]) -> Non
     ratios = [(d["generated"] or 0.0) / max(d["training"], 1e-12) for d in frechet.values()]
     axes.bar(range(len(ratios)), ratios, 0.5, color=_COLOURS["generated"], label="generated")
     axes.axhline(1, color=_COLOURS["training"], linestyle="--", label="training")
-    for place, d in enumerate(frechet.values()):  # each set of training clips
+    for index, d in enumerate(frechet.values()):  # each set of training clips
         sets = np.array(d["training_sets"]) / max(d["training"], 1e-12)
-        axes.plot([place] * len(sets), sets, "_", color="black", markersize=14)
+        axes.plot([index] * len(sets), sets, "_", color="black", markersize=14)
     axes.set_xticks(range(len(frechet)), [name.replace("_", " ") for name in frechet])
     axes.set_ylabel("Fréchet distance to validation, of training = 1")
     axes.legend(fontsize=8)

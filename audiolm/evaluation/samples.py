@@ -14,10 +14,10 @@ from tqdm import tqdm
 from audiolm.audio import write_wav
 from audiolm.batches.loaders import TokenBatches
 from audiolm.codec import EncodecCodec
-from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
+from audiolm.evaluation.clips import choose_windows, measure_clips, read_windows
 from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import longest_shared_runs
-from audiolm.evaluation.published import Heard, measure_published
+from audiolm.evaluation.published import MetricClips, measure_published
 from audiolm.evaluation.validation import Metrics
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.model.checkpoint import TrainedModel
@@ -34,7 +34,7 @@ class Samples:
     """Clips that the model generates, and as many real ones to compare them with.
 
     The real clips are chosen, and measured, at once: what is wrong with them is found before
-    minutes of generating. A conditional model is told what it would be of the validation clips.
+    minutes of generating. A conditional model gets the conditions of the validation clips.
 
     Args:
         trained: the model.
@@ -66,21 +66,21 @@ class Samples:
         wanted = math.ceil(duration * codec.frame_rate)
         self.num_frames = min(wanted, longest * (2 if self.ends else 1))
         self.seeds = [seed + i for i in range(num_samples)]
-        self.pieces = {
-            "validation": choose_pieces(validation, num_samples, self.num_frames),
+        self.windows = {
+            "validation": choose_windows(validation, num_samples, self.num_frames),
         }
         trained_on = [split.train for split in data.splits]
-        many = choose_pieces(trained_on, TRAINING_SETS * num_samples, self.num_frames)
+        many = choose_windows(trained_on, TRAINING_SETS * num_samples, self.num_frames)
         sets = max(1, len(many) // num_samples)
-        training = [hear_clips(read_pieces(stores, many[i::sets]), codec) for i in range(sets)]
-        validation_clips = hear_clips(read_pieces(stores, self.pieces["validation"]), codec)
+        training = [measure_clips(read_windows(stores, many[i::sets]), codec) for i in range(sets)]
+        validation_clips = measure_clips(read_windows(stores, self.windows["validation"]), codec)
         self.clips = {"validation": validation_clips, "training": training[0]}
-        self.pieces["training"] = many[::sets]
+        self.windows["training"] = many[::sets]
         self.comparison = Comparison(validation_clips, training, codec)
 
     def generate(self) -> None:
-        trained, pieces = self.trained, self.pieces["validation"]
-        told = pieces[np.arange(len(self.seeds)) % len(pieces)]
+        trained, windows = self.trained, self.windows["validation"]
+        told = windows[np.arange(len(self.seeds)) % len(windows)]
         conditions = None if self.data.conditions is None else self.data.conditions(told)
         codes: list[Tensor] = []
         for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
@@ -95,11 +95,11 @@ class Samples:
                 conditions=conditions and {name: c[some] for name, c in conditions.items()},
             )
             codes += cut_at_end(batch.cpu(), trained.model.codebook_size)
-        self.clips["generated"] = hear_clips(codes, self.codec)
-        self.pieces["generated"] = told
+        self.clips["generated"] = measure_clips(codes, self.codec)
+        self.windows["generated"] = told
 
     def save(self, folder: Path) -> None:
-        """The samples as sound, so that what the metrics say of one can be heard."""
+        """The samples as sound, so that what the metrics say of one can be listened to."""
         for i, waveform in enumerate(self.clips["generated"].waveforms):
             write_wav(folder / f"sample_{i:03d}.wav", waveform, self.codec.sample_rate)
 
@@ -135,22 +135,22 @@ class Samples:
         }
 
     def published(self, names: Sequence[str], clap: str, recogniser: str) -> Metrics:
-        kinds = {kind: self.heard(kind) for kind in ("generated", "validation", "training")}
+        kinds = {kind: self.metric_clips(kind) for kind in ("generated", "validation", "training")}
         return measure_published(names, kinds, clap, recogniser)
 
-    def heard(self, kind: str) -> Heard:
+    def metric_clips(self, kind: str) -> MetricClips:
         clips = self.clips[kind]
-        words = self.words(kind)
+        words = self.texts(kind)
         with_sound = [w for w, codes in zip(words, clips.codes, strict=True) if codes.shape[1]]
-        return Heard(clips.waveforms, self.codec.sample_rate, with_sound)
+        return MetricClips(clips.waveforms, self.codec.sample_rate, with_sound)
 
-    def words(self, kind: str) -> list[str]:
-        """What was told of each clip: its text, or its labels."""
+    def texts(self, kind: str) -> list[str]:
+        """The text of each clip, or its labels."""
         conditions, words = self.data.conditions, self.trained.vocabulary
-        pieces = self.pieces[kind]
+        windows = self.windows[kind]
         if conditions is None or words is None:
-            return [""] * len(pieces)
-        told = [conditions.told(store, clip) for store, clip, _, _ in pieces.tolist()]
+            return [""] * len(windows)
+        told = [conditions.values(store, clip) for store, clip, _, _ in windows.tolist()]
         if words.text:
             return [values.get(words.text, "") for values in told]
         return [" ".join(values[c] for c in words.labels if c in values) for values in told]

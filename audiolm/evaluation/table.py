@@ -31,17 +31,19 @@ def _likelihood(metrics: Mapping[str, Any]) -> Iterator[str]:
         f"{metrics['validation_codes']:,} validation codes, {metrics['validation_seconds']:.1f} s, "
         f"of {', '.join(metrics['stores'])}; nats per code"
     )
-    yield _row("codebook", [_words(name) for name in columns], 10)
+    labels = [_label(name) for name in columns]
+    yield _row("codebook", labels, 10)
     for row in rows:
-        yield _row(row["codebook"], [f"{row[name]:.4f}" for name in columns], 10)
+        cells = [f"{row[n]:>{len(label)}.4f}" for n, label in zip(columns, labels, strict=True)]
+        yield _row(row["codebook"], cells, 10)
     model, codec = metrics["bits_per_second"], metrics["codec_bits_per_second"]
     others = ", ".join(
         f"{name} {rate:.0f}" for name, rate in metrics["baselines_bits_per_second"].items()
     )
-    yield f"bits a second of audio: model {model:.0f}; {others}; codec {codec:.0f}"
+    yield f"bits per second of audio: model {model:.0f}; baselines: {others}; codec {codec:.0f}"
     yield f"  the model would store this audio in {model / codec:.1%} of the codec's bits"
     if "conditions_bits_per_second" in metrics:
-        yield f"  what it is told saves {metrics['conditions_bits_per_second']:.1f} bits a second"
+        yield f"  conditioning saves {metrics['conditions_bits_per_second']:.1f} bits per second"
 
 
 def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]:
@@ -51,7 +53,7 @@ def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]
         f"{number['generated']} samples of at most {most:.4g} s, {number['validation']} validation "
         f"clips and {clips['training_sets']} x {number['training']} training clips, all from codes"
     )
-    yield _row("", [_words(kind) for kind in KINDS])
+    yield _row("", [_label(kind) for kind in KINDS])
     for name, what in (("latents", "codec latents"), ("log_mel", "log mel")):
         distances = clips["frechet"][name]
         cells = [_number(distances[kind], ".3f") for kind in ("generated", "training")]
@@ -101,7 +103,7 @@ def _published(published: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 def flat_numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
     """The metrics that are single numbers, by their path, for a tracker of experiments.
 
-    Those of codebooks carry their number; lists of clips and of bins are left away.
+    Those of codebooks carry their number; lists of clips and of bins are omitted.
     """
     flat: dict[str, float] = {}
     for name, value in metrics.items():
@@ -129,8 +131,8 @@ def _row(name: Any, cells: Iterable[str], width: int = 48) -> str:
     return f"  {name!s:<{width}}" + " ".join(f"{cell:>{max(11, len(cell))}}" for cell in cells)
 
 
-def _words(name: str) -> str:
-    return {"without_conditions": "untold", "calibration_error": "calibration"}.get(
+def _label(name: str) -> str:
+    return {"without_conditions": "unconditional", "calibration_error": "calibration"}.get(
         name, name.replace("_", "-")
     )
 

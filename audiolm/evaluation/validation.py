@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from audiolm.batches.conditions import check_columns, told_of
+from audiolm.batches.conditions import check_columns, conditions_of
 from audiolm.batches.loaders import TokenBatches, to_device
 from audiolm.evaluation.likelihood import Likelihood
 from audiolm.model.checkpoint import TrainedModel
-from audiolm.model.conditioning import not_told
+from audiolm.model.conditioning import null_conditions
 from audiolm.model.likelihood import predict
 from audiolm.tokens.baselines import bigram_baselines
 
@@ -43,30 +43,30 @@ def data_of_the_run(data: dict[str, Any] | None, path: Path) -> dict[str, Any]:
     return {**settings, "source": None, "mix": stores, "num_workers": 0}
 
 
-def check_words(trained: TrainedModel, data: TokenBatches) -> None:
-    """Refuse validation clips of which nothing is told in a column, and count those not known."""
-    words = trained.vocabulary
-    if words is None or data.conditions is None:
+def check_conditions(trained: TrainedModel, data: TokenBatches) -> None:
+    """Refuse validation clips without a condition that the model has, and count unknown values."""
+    vocabulary = trained.vocabulary
+    if vocabulary is None or data.conditions is None:
         return
-    told = [
-        told_of(store, int(clip))
+    found = [
+        conditions_of(store, int(clip))
         for store, split in zip(data.mix.stores, data.splits, strict=True)
         for clip in np.unique(split.valid["clip"])
     ]
-    check_columns(words.columns, {column for values in told for column in values}, data.mix)
-    for column, names in words.labels.items():
-        unknown = sum(column in values and values[column] not in names for values in told)
+    check_columns(vocabulary.columns, {column for values in found for column in values}, data.mix)
+    for column, names in vocabulary.labels.items():
+        unknown = sum(column in values and values[column] not in names for values in found)
         if unknown:
-            print(f"untold     {unknown} validation clips with a {column} that was not in training")
-    if words.text:
-        said = "".join(values.get(words.text, "") for values in told)
-        if skipped := words.unknown_characters(said):
-            print(f"untold     characters of validation texts not in training: {skipped}")
+            print(f"unknown    {unknown} validation clips with a {column} that was not in training")
+    if vocabulary.text:
+        said = "".join(values.get(vocabulary.text, "") for values in found)
+        if skipped := vocabulary.unknown_characters(said):
+            print(f"unknown    characters of validation texts not in training: {skipped}")
 
 
 def validation_metrics(trained: TrainedModel, data: TokenBatches) -> Metrics:
     """How well the model predicts the validation set, and whether it knows how well."""
-    mix, words = data.mix, trained.vocabulary
+    mix, vocabulary = data.mix, trained.vocabulary
     likelihood = score(trained, data)
     columns = {"model": (likelihood.nats_per_code, likelihood.mean_nats)}
     seconds = data.valid_frames / mix.frame_rate
@@ -79,10 +79,10 @@ def validation_metrics(trained: TrainedModel, data: TokenBatches) -> Metrics:
         "codec_bits_per_second": mix.num_codebooks * math.log2(mix.codebook_size) * mix.frame_rate,
     }
     metrics["compression"] = metrics["codec_bits_per_second"] / bits
-    if words is not None and words.drop > 0:
-        untold = score(trained, data, tell=False)
-        columns["without_conditions"] = (untold.nats_per_code, untold.mean_nats)
-        metrics["conditions_bits_per_second"] = untold.bits_per_second(seconds) - bits
+    if vocabulary is not None and vocabulary.drop > 0:
+        unconditional = score(trained, data, conditional=False)
+        columns["without_conditions"] = (unconditional.nats_per_code, unconditional.mean_nats)
+        metrics["conditions_bits_per_second"] = unconditional.bits_per_second(seconds) - bits
     counts = likelihood.counts.sum(axis=1)
     metrics["baselines_bits_per_second"] = {}
     for name, nats in baselines_by_name(data, trained.model.end_token).items():
@@ -101,23 +101,26 @@ def validation_metrics(trained: TrainedModel, data: TokenBatches) -> Metrics:
     return metrics
 
 
-def baselines_by_name(data: TokenBatches, ends: bool) -> dict[str, NDArray[np.float64]]:
+def baselines_by_name(data: TokenBatches, end_token: bool) -> dict[str, NDArray[np.float64]]:
     """Nats per validation code of each codebook (K,), the best baseline first."""
     train, valid = [s.train for s in data.splits], [s.valid for s in data.splits]
-    found = bigram_baselines(data.mix.stores, train, valid, data.mix.shares, ends)
+    found = bigram_baselines(data.mix.stores, train, valid, data.mix.shares, end_token)
     assert found.bigram is not None
     return {"bigram": found.bigram, "unigram": found.unigram, "uniform": found.uniform}
 
 
 @torch.inference_mode()
-def score(trained: TrainedModel, data: TokenBatches, tell: bool = True) -> Likelihood:
-    """Go through the validation clips once, on the model's device; untold without `tell`."""
+def score(trained: TrainedModel, data: TokenBatches, conditional: bool = True) -> Likelihood:
+    """Go through the validation clips once, on the model's device.
+
+    conditional: False for null conditions.
+    """
     model = trained.model
     likelihood = Likelihood(model.num_codebooks)
     loader = data.validation_loader()
     for batch in tqdm(loader, "validation batches", leave=False, disable=None):
-        if not tell:
-            batch["conditions"] = not_told(batch["conditions"])
+        if not conditional:
+            batch["conditions"] = null_conditions(batch["conditions"])
         batch = to_device(batch, model.heads.weight.device)
         likelihood.add(
             *predict(
@@ -126,7 +129,7 @@ def score(trained: TrainedModel, data: TokenBatches, tell: bool = True) -> Likel
                 trained.context_frames,
                 batch["codes"],
                 batch["lengths"],
-                batch["ends"],
+                batch["reaches_end"],
                 batch["conditions"],
             )
         )

@@ -49,7 +49,7 @@ class Decoder:
         past, count = caches[0].length, new.shape[2]
         logits: list[Tensor] = []
         for b in range(len(new)):
-            # One prompt for all samples, told the same: the usual case is read once.
+            # One prompt and the same conditions for all samples: the usual case is read once.
             twins = (a for a in range(b) if self._reads_same(new, a, b)) if past == 0 else iter(())
             twin = next(twins, None)
             if twin is None:

@@ -45,14 +45,19 @@ class WindowLayout:
         pattern: lays them out.
         prompt_frames: P.
         num_frames: T > P.
-        room: frames more that are laid out and not sampled: in training, clips' ends stood there.
+        extra: frames more that are laid out and not sampled: in training, end tokens stood there.
         device: of the results.
     """
 
     def __init__(
-        self, pattern: Pattern, prompt_frames: int, num_frames: int, room: int, device: torch.device
+        self,
+        pattern: Pattern,
+        prompt_frames: int,
+        num_frames: int,
+        extra: int,
+        device: torch.device,
     ) -> None:
-        self._positions = pattern.positions(num_frames + room)
+        self._positions = pattern.positions(num_frames + extra)
         self._num_frames = num_frames
         self.span = num_steps(self._positions)
         frames = torch.full((pattern.num_codebooks, self.span), -1)
@@ -94,9 +99,9 @@ class EndlessLayout:
         return itertools.count(self.first_step)
 
     def to_sample(self, step: int) -> Tensor | None:
-        turns = max(step - self._steady, 0) // self._stride
-        column = self._column(step - turns * self._stride)
-        return None if column is None else torch.where(column < 0, column, column + turns)
+        cycles = max(step - self._steady, 0) // self._stride
+        column = self._column(step - cycles * self._stride)
+        return None if column is None else torch.where(column < 0, column, column + cycles)
 
     def steps_of(self, frame: int) -> Tensor:
         return self._stride * frame + self._offsets

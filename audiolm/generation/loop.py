@@ -32,7 +32,7 @@ class DecodingState:
     pattern: Pattern
     generators: list[torch.Generator]
     sampling: Sampling
-    guided: bool  # then the decoder has 2 B rows, the second B of them told nothing
+    guided: bool  # then the decoder has 2 B rows, the second B of them with null conditions
     make_decoder: Callable[[int, bool], Decoder]
     history: Tensor  # (B, repetition window) the codes of codebook 0 sampled last, in a ring; or -1
     remembered: int = field(default=0, init=False)
@@ -56,7 +56,7 @@ class DecodingState:
             conditional, unconditional = logits.chunk(2)
             logits = guide(conditional, unconditional, self.sampling.guidance)
         if self.model.end_token:
-            logits = self.model.without_impossible_ends(logits)
+            logits = self.model.without_impossible_end_tokens(logits)
             if start_of_all or not self.sampling.end:
                 logits[:, 0, self.model.codebook_size] = -math.inf
         looks_back = self.history.shape[1] > 0
@@ -100,10 +100,10 @@ class DecodingState:
             prompt_frames = known.shape[2]
             # A pattern of fixed length is laid out as in training, for more than may be wanted.
             fixed = self.pattern.fixed_length
-            laid, room = (context_frames, self.model.end_token) if fixed else (wanted, 0)
-            layout = WindowLayout(self.pattern, prompt_frames, laid, room, known.device)
+            laid, extra = (context_frames, self.model.end_token) if fixed else (wanted, 0)
+            layout = WindowLayout(self.pattern, prompt_frames, laid, extra, known.device)
             decoder = self.make_decoder(layout.span, False)
-            given = laid_out(known, self.pattern.positions(laid + room), self.model)
+            given = laid_out(known, self.pattern.positions(laid + extra), self.model)
             chunks = [known]
             frames = self.frames(layout, decoder, given, ended, prompt_frames, start)
             for chunk in islice(frames, wanted - prompt_frames):

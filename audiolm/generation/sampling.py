@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.language_model import AudioLM
 
 TEMPERATURES = (0.001, 1000.0)
@@ -29,7 +29,7 @@ class Sampling:
     """How codes are sampled; the defaults sample from the model's own distribution.
 
     Temperature comes first; then each of `top_k`, `top_p` and `min_p`, in this order, takes from
-    what the one before has kept. The end counts as a code.
+    what the one before has kept. The end token counts as a code.
 
     Args:
         temperature: 0.001 ... 1000; the logits are divided by it: below 1 sharpens, above 1
@@ -44,7 +44,7 @@ class Sampling:
         repetition_share: above 0, at most 1; share of the window from which on the code sampled
             counts as repeating. At 0.1 of 10 frames, once.
         guidance: 0 ... 100; see `guide`. 1 is off, 0 samples as if there were no conditions.
-        end: whether the end may be sampled. If not, a sample goes on for as long as asked.
+        end: whether the end token may be sampled. If not, a sample continues for as long as asked.
 
     Raises:
         ValueError: for a value out of range.
@@ -250,12 +250,14 @@ def _best(scores: Tensor, noise: Tensor) -> Tensor:
     return (scores - noise.log()).argmax(dim=-1)
 
 
-def check_sampling(sampling: Sampling, model: AudioLM, vocabulary: Vocabulary | None) -> None:
+def check_sampling(
+    sampling: Sampling, model: AudioLM, vocabulary: ConditionVocabulary | None
+) -> None:
     """Refuse settings that do not fit a model, before anything is trained or generated.
 
     Raises:
         ValueError: for temperatures that are not one a codebook, and for guidance of a model that
-            is told nothing, or was always told all.
+            is unconditional, or never had conditions dropped.
     """
     sampling.check(model.num_codebooks)
     if sampling.guidance == 1:
@@ -263,11 +265,11 @@ def check_sampling(sampling: Sampling, model: AudioLM, vocabulary: Vocabulary | 
     if vocabulary is None:
         raise ValueError(
             f"sampling.guidance={sampling.guidance} is for a model that was trained with "
-            f"conditions, and this one was not; leave it away, or train with conditioning=label or "
+            f"conditions, and this one was not; omit it, or train with conditioning=label or "
             f"conditioning=text"
         )
     if vocabulary.drop == 0:
         raise ValueError(
             f"sampling.guidance={sampling.guidance} needs a model that was trained with "
-            f"conditioning.drop above 0, this one had 0; leave it away"
+            f"conditioning.drop above 0, this one had 0; omit it"
         )

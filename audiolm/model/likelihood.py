@@ -30,7 +30,7 @@ class Prediction(NamedTuple):
     mask: Tensor
 
     def nats(self) -> tuple[Tensor, Tensor]:
-        """Summed nats (K,) and numbers of predictions (K,); the end of a clip is one."""
+        """Summed nats (K,) and numbers of predictions (K,); the end token is one."""
         return codebook_nats(*self)
 
 
@@ -40,7 +40,7 @@ def predict(
     context_frames: int,
     codes: Tensor,
     lengths: Tensor,
-    ends: Tensor,
+    reaches_end: Tensor,
     conditions: Mapping[str, Tensor] | None = None,
     history_noise: float = 0.0,
 ) -> Prediction:
@@ -52,13 +52,18 @@ def predict(
         context_frames: frames of a full window.
         codes: (B, K, T), T <= `context_frames`.
         lengths: (B,) frames of each window; the rest of T is padding.
-        ends: (B,) boolean, whether a window reaches the end of its clip; of no account to a model
-            without an end token.
+        reaches_end: (B,) boolean, whether a window reaches the end of its clip; of no account to a
+            model without an end token.
         conditions: of the windows, B rows each; not looked at by an unconditional model.
         history_noise: see `with_noise`; 0 reads the codes as they are.
     """
     steps, mask = lay_out(
-        codes, lengths, ends if model.end_token else None, pattern, context_frames, model.special
+        codes,
+        lengths,
+        reaches_end if model.end_token else None,
+        pattern,
+        context_frames,
+        model.special,
     )
     read = steps
     if history_noise:
@@ -71,8 +76,8 @@ def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float)
     """Steps (B, K, S) with some of their codes replaced by random ones.
 
     In each row another share of them, 0 to twice `share`. A model that has only ever read true
-    codes learns a small set by heart from them: its first wrong code in generation takes it where
-    nothing was learnt, and what it is told is of no use to it.
+    codes memorises a small set from them: its first wrong code in generation takes it where
+    nothing was learnt, and its conditions are of no use to it.
 
     Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
     """
@@ -102,7 +107,7 @@ def nats_per_code(
         pattern: the one it was trained with.
         codes: (K, T), T > 0, a prompt included.
         context_frames: frames of a window.
-        conditions: what was told of the sample, one row; None for an unconditional model.
+        conditions: of the sample, one row; None for an unconditional model.
         ended: whether the sample ended by itself, which then counts as a code.
     """
     nats = torch.zeros(len(codes))
@@ -110,9 +115,9 @@ def nats_per_code(
     windows = torch.split(codes.to(model.heads.weight.device)[None], context_frames, dim=2)
     for i, window in enumerate(windows):
         lengths = torch.tensor([window.shape[2]], device=window.device)
-        ends = torch.tensor([ended and i + 1 == len(windows)], device=window.device)
+        reaches_end = torch.tensor([ended and i + 1 == len(windows)], device=window.device)
         of_window, count = predict(
-            model, pattern, context_frames, window, lengths, ends, conditions
+            model, pattern, context_frames, window, lengths, reaches_end, conditions
         ).nats()
         nats, counts = nats + of_window.cpu(), counts + count.cpu()
     return float(mean_nats(nats, counts))

@@ -88,9 +88,9 @@ def how_to_finish(count: int, missing: Iterable[int]) -> str:
     several = len(numbers) > 1
     return (
         f"part{'s' if several else ''} {shown} of {count} {'are' if several else 'is'} missing; "
-        f"run prepare with {'--multirun ' if several else ''}num_shards={count} "
-        f"shard={','.join(numbers[:8])}"
+        f"run prepare with {'--multirun ' if several else ''}num_parts={count} "
+        f"part={','.join(numbers[:8])}"
         f"{',...' if len(numbers) > 8 else ''}, or put the files that "
         f"{'these wrote' if several else 'it wrote'} elsewhere into this folder and run any part "
-        "again; without shard, prepare encodes what is missing itself"
+        "again; without part, prepare encodes what is missing itself"
     )

@@ -1,4 +1,4 @@
-"""What must be the same in a run that goes on."""
+"""What must be the same in a run that is resumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from audiolm.model.checkpoint import check_format, read_checkpoint
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 
 # Which clips a step is trained on follows from these; a resumed run has the same.
 DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
@@ -18,24 +18,24 @@ DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
 HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
 
 
-def checkpoint_vocabulary(words: Vocabulary, path: Path) -> Vocabulary:
+def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> ConditionVocabulary:
     """That of the checkpoint, where it has the same columns: its data may have grown since."""
     then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
     if then is None:
-        return words
-    known = Vocabulary.from_settings(then)
-    if (known.columns, known.vector_size) != (words.columns, words.vector_size):
-        return words
-    return dataclasses.replace(known, drop=words.drop, text_layers=words.text_layers)
+        return vocabulary
+    known = ConditionVocabulary.from_settings(then)
+    if (known.columns, known.vector_size) != (vocabulary.columns, vocabulary.vector_size):
+        return vocabulary
+    return dataclasses.replace(known, drop=vocabulary.drop, text_layers=vocabulary.text_layers)
 
 
 def check_same_run(
     settings: dict[str, Any], conditioning: dict[str, Any], path: Path, max_steps: int
 ) -> None:
-    """Refuse to go on with a checkpoint of another model, codec or order of the data.
+    """Refuse to resume a checkpoint of another model, codec or order of the data.
 
     Args:
-        settings: of the `LanguageModelTraining` that is to go on.
+        settings: of the `LanguageModelTraining` that is to be resumed.
         conditioning: what its model is to be conditioned on, arguments of `read_vocabulary`.
         path: the checkpoint.
         max_steps: of the run.
@@ -46,9 +46,9 @@ def check_same_run(
     checkpoint = read_checkpoint(path)
     check_format(checkpoint, path)
     found = checkpoint["hyper_parameters"]
-    words = found.get("conditioning")
-    told = {} if words is None else vars(Vocabulary.from_settings(words))
-    then, now = comparable(found, told), comparable(settings, conditioning)
+    known = found.get("conditioning")
+    conditions = {} if known is None else vars(ConditionVocabulary.from_settings(known))
+    then, now = comparable(found, conditions), comparable(settings, conditioning)
     check_resumable(path, then, now, checkpoint["global_step"], max_steps)
 
 
@@ -60,7 +60,7 @@ def check_resumable(
         if then.get(key) != now[key]:
             raise ValueError(
                 f"{path} was trained with {key}={then.get(key)}, this run has {now[key]}; pass the "
-                f"settings of the run to go on with, or start a new one without ckpt_path"
+                f"settings of the run to resume, or start a new one without ckpt_path"
             )
     if step >= max_steps:
         raise ValueError(

@@ -99,7 +99,7 @@ def _section(
         except ImportError as error:
             facts[name] = f"not measured: {error}"
             continue
-        except Exception as error:  # of a package that is not ours: not worth the whole run
+        except Exception as error:  # of a package that is not ours: it must not end the whole run
             facts[name] = f"not measured, it failed: {' '.join(str(error).split())[:200]}"
             continue
         loaders[f"full windows: {name}"] = made

@@ -88,7 +88,7 @@ class GenerateSettings:
 class Decoder:
     """One way to generate with one model.
 
-    decode: goes on from a prompt (B, K, P) to so many frames T, and gives (B, K, T). ready: does
+    decode: continues a prompt (B, K, P) to so many frames T, and gives (B, K, T). ready: does
     what the first frame of such a recording would wait for. weights, cache: types of what a step
     reads.
     """
@@ -179,7 +179,7 @@ class _Generation:
         batch, codebooks, given = self.prompt.shape
         right = codes.shape == (batch, codebooks, self.size.frames)
         if not (right and torch.equal(codes[:, :, :given], self.prompt)):
-            raise RuntimeError(f"{self.decoder.name} did not go on from the prompt as it should")
+            raise RuntimeError(f"{self.decoder.name} did not continue the prompt as it should")
 
     def candidate(self, name: str, against: str | None) -> Candidate:
         batch, _, given = self.prompt.shape

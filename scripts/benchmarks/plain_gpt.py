@@ -117,7 +117,7 @@ def plain_gpt(size: ModelSize) -> PlainGPT:
 
 @torch.inference_mode()
 def plain_decode(model: PlainGPT, prompt: Tensor, frames: int, top_k: int) -> Tensor:
-    """Go on from a prompt (B, K, P) to `frames` frames T, under the delay pattern: (B, K, T)."""
+    """Continue a prompt (B, K, P) to `frames` frames T, under the delay pattern: (B, K, T)."""
     batch, codebooks, given = prompt.shape
     positions = make_pattern(PATTERN, codebooks).positions(frames)
     steps = num_steps(positions)

@@ -95,8 +95,8 @@ def interleave(
     total = (rounds + 1 - first) * len(candidates)
     with tqdm(total=total, desc=title, unit="sample", disable=not show_progress) as bar:
         for number in range(first, rounds + 1):
-            turn = number % len(candidates)
-            for candidate in [*candidates[turn:], *candidates[:turn]]:
+            first = number % len(candidates)
+            for candidate in [*candidates[first:], *candidates[:first]]:
                 assert candidate.run is not None
                 bar.set_postfix_str(candidate.name)
                 with Stopwatch() as watch:
@@ -152,6 +152,6 @@ def ratio(mine: Measurement, theirs: Measurement) -> Spread:
 
 
 def _undisturbed(samples: Sequence[Sample]) -> list[int]:
-    """Places of the samples that count."""
+    """Indices of the samples that count."""
     quiet = [i for i, sample in enumerate(samples) if not sample.disturbed]
     return quiet or list(range(len(samples)))

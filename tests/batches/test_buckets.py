@@ -107,7 +107,7 @@ def test_large_collections_fill_their_batches():
 
 
 def test_every_clip_is_seen_as_often_as_it_is_long():
-    """Whatever the buckets are: passes over all of them go on side by side."""
+    """Whatever the buckets are: passes over all of them proceed side by side."""
     lengths = prompts(np.random.default_rng(1), 200)
     batches = batches_of(lengths, full_windows=4)
     count = round(20 / batches.passes[0])
@@ -157,10 +157,10 @@ def test_parts_of_a_batch_have_the_same_work():
     batches = batches_of(prompts(np.random.default_rng(3)), full_windows=16)
     for n in range(100):
         for parts in (2, 8, 16):
-            pieces = [batches[n][part::parts]["frames"] for part in range(parts)]
-            assert min(len(piece) for piece in pieces) >= 16 // parts
-            assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
-            work = [int(piece.max()) for piece in pieces]
+            shares = [batches[n][part::parts]["frames"] for part in range(parts)]
+            assert min(len(share) for share in shares) >= 16 // parts
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+            work = [int(share.max()) for share in shares]
             assert min(work) >= 0.7 * max(work)
 
 
@@ -226,7 +226,7 @@ def test_fewest_buckets_against_all_divisions():
         assert all(frames < 0.9 * x for count, x in least.items() if count < len(bounds))
 
 
-def test_many_lengths_are_told_apart_coarsely():
+def test_many_lengths_are_distinguished_coarsely():
     weights = np.ones(30_001)
     weights[:2000] = 0
     bounds = divide_lengths(weights, 0.08)

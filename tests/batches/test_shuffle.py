@@ -1,4 +1,4 @@
-"""Shuffled passes: whole, different, and there at any place."""
+"""Shuffled passes: whole, different, and there at any position."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_each_pass_has_everything_once_in_an_order_of_its_own(
 def test_any_place_is_there_at_once(monkeypatch: pytest.MonkeyPatch, pile_size: int) -> None:
     monkeypatch.setattr(shuffle, "PILE_SIZE", pile_size)
     whole = Shuffled(37, seed=5).at(np.arange(400))
-    places = np.random.default_rng(0).permutation(400)
+    positions = np.random.default_rng(0).permutation(400)
     order = Shuffled(37, seed=5)
-    assert np.array_equal(order.at(places), whole[places])
+    assert np.array_equal(order.at(positions), whole[positions])
     for first in range(0, 400, 13):
         assert np.array_equal(order.at(np.arange(first, first + 5)), whole[first : first + 5])
 

@@ -123,7 +123,7 @@ def test_what_a_step_reads_is_counted() -> None:
 
 def test_too_few_codes_are_not_measured() -> None:
     short = Decoder("short", plain_gpt(SIZE), lambda p, n: p, lambda p, n: p)
-    with pytest.raises(RuntimeError, match="short did not go on from the prompt"):
+    with pytest.raises(RuntimeError, match="short did not continue the prompt"):
         _Generation(short, SIZE, 5, 1)()
 
 

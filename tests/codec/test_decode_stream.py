@@ -27,7 +27,7 @@ def random_codes(codec: Codec, frames: int, batch: int = 1, seed: int = 0) -> Te
     generator = torch.Generator().manual_seed(seed)
     shape = (batch, codec.num_codebooks, frames)
     codes = torch.randint(0, codec.codebook_size, shape, generator=generator)
-    if codec.settings["segment"] is not None:  # levels that are heard
+    if codec.settings["segment"] is not None:  # levels that are audible
         codes[:, -1] = 280 + codes[:, -1] // 32
     return codes
 
@@ -103,11 +103,11 @@ def test_a_frame_is_out_as_soon_as_it_is_final(make_tiny_codec, settings) -> Non
         waited = int((out > frame).nonzero()[0])  # its last sound came with this frame
         if waited == frame:
             continue
-        for changed, heard in ((waited, True), (waited + 1, False)):
+        for changed, audible in ((waited, True), (waited + 1, False)):
             other = codes.clone()
             other[:, :, changed] = (other[:, :, changed] + 7) % codec.codebook_size
             difference = (codec.decode(other) - codec.decode(codes))[..., : (frame + 1) * hop]
-            assert bool(difference.any()) == heard, (frame, waited, changed)
+            assert bool(difference.any()) == audible, (frame, waited, changed)
 
 
 def test_blocks_are_short_at_first_and_then_of_some_tenths_of_a_second(make_tiny_codec) -> None:
@@ -145,11 +145,11 @@ def test_an_endless_stream_is_read_no_further_than_needed(make_tiny_codec, setti
             read += 1
             yield codes[:, :, read % 40][:, :, None]
 
-    heard = 0
+    decoded_frames = 0
     for block in itertools.islice(codec.decode_stream(endless()), 60):
-        heard += block.shape[2] // codec.hop_length
-        assert read <= heard + 27  # a block, of 0.4 s
-    assert heard > 500
+        decoded_frames += block.shape[2] // codec.hop_length
+        assert read <= decoded_frames + 27  # a block, of 0.4 s
+    assert decoded_frames > 500
 
 
 def test_results_can_take_part_in_training(make_tiny_codec) -> None:

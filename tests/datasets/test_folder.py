@@ -95,7 +95,7 @@ def test_a_row_becomes_a_clip_or_says_why_not(touch: Touch) -> None:
         (".", {}, "row 1: is a folder"),
         ("a\0b", {}, "row 1: not a path"),
         ("a" * 300, {}, "row 1: File name too long"),
-        ("a.wav", {"split": "extra"}, "row 1: split 'extra' is none of train, valid and test"),
+        ("a.wav", {"split": "extra"}, "row 1: split 'extra' is not one of train, valid and test"),
     ):
         assert make_clip("x", folder / path, values, where="row 1") == SkippedClip(
             folder / path, reason
@@ -156,9 +156,9 @@ def test_a_pattern_reads_names_in_one_way(
         ("{label}_{take", "a brace without"),
         ("label}_{take}", "a brace without"),
         ("{{label}}", "a brace without"),
-        ("{}_{take}", "'' is no name"),
-        ("{my label}", "'my label' is no name"),
-        ("{1st}", "'1st' is no name"),
+        ("{}_{take}", "'' is not a name"),
+        ("{my label}", "'my label' is not a name"),
+        ("{1st}", "'1st' is not a name"),
         ("{label}_{label}", "field label twice"),
         ("{label}{take}", "side by side"),
         ("{label}_{take}.wav", "suffix"),
@@ -183,7 +183,7 @@ def test_every_file_is_a_clip_in_sorted_order(touch: Touch) -> None:
     assert clips == [Clip(id, folder.resolve() / id) for id in ids]
 
 
-def test_no_folder_and_no_files_are_told_when_clips_are_asked_for(tmp_path: Path) -> None:
+def test_no_folder_and_no_files_are_reported_when_clips_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
         next(folder_clips(tmp_path / "none"))
     with pytest.raises(ValueError, match="no audio files"):

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, from local files: fetched once, byte for byte, and gone on with."""
+"""Datasets of Hugging Face, from local files: fetched once, byte for byte, and resumed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def serve(*arguments: Any, **options: Any) -> list[Clip]:
 
 def test_recordings_are_files_byte_for_byte(parquet: Path, tmp_path: Path) -> None:
     *clips, extra = huggingface_clips(str(parquet), tmp_path / "kept")
-    assert isinstance(extra, SkippedClip) and "split 'extra' is none of train" in extra.reason
+    assert isinstance(extra, SkippedClip) and "split 'extra' is not one of train" in extra.reason
     kept = [clip for clip in clips if isinstance(clip, Clip)]
     names = ["000000-a-b.wav", "000001.flac", "000002-" + "x" * 60 + ".wav", "000003.wav"]
     assert [clip.id for clip in kept] == [

@@ -230,7 +230,7 @@ def test_gtzan(tmp_path: Path, loaded: list[Path]) -> None:
 # ---- Sets that are not quite whole
 
 
-def test_a_recording_without_text_is_served_and_a_text_without_recording_told(
+def test_a_recording_without_text_is_served_and_a_text_without_recording_reported(
     tmp_path: Path,
 ) -> None:
     make(tmp_path, {**LIBRISPEECH, **LIBRITTS, **LJSPEECH, **VCTK, **SPEECHCOMMANDS})

@@ -80,12 +80,12 @@ def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
     laid_out = make_pattern(pattern, K)
     model = tiny_model(laid_out.positions(4), end_token=True)
     total = 0.0
-    for frames, ends in ((1, True), (2, True), (3, False)):
+    for frames, reaches_end in ((1, True), (2, True), (3, False)):
         clips = every_clip(frames)
         steps, mask = lay_out(
             clips,
             torch.full((len(clips),), frames),
-            torch.full((len(clips),), ends),
+            torch.full((len(clips),), reaches_end),
             laid_out,
             3,
             model.special,
@@ -93,7 +93,7 @@ def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
         logits = model(steps)
         together = Likelihood(K)
         together.add(logits, steps, mask)
-        counts = len(clips) * np.array([frames + ends, frames])
+        counts = len(clips) * np.array([frames + reaches_end, frames])
         assert together.counts.sum(axis=1).tolist() == counts.tolist()
         for row in range(len(clips)):
             alone = Likelihood(K)
@@ -152,7 +152,7 @@ def test_cells_outside_the_mask_count_nothing() -> None:
 
 def test_what_cannot_be_is_never_right_and_a_broken_model_is_named() -> None:
     logits = torch.zeros(1, 1, 3, 4)
-    logits[..., 3] = -math.inf  # the end, where it cannot follow
+    logits[..., 3] = -math.inf  # the end token, where it cannot follow
     steps = torch.zeros(1, 1, 3, dtype=torch.long)
     mask = torch.ones_like(steps, dtype=torch.bool)
     found = Likelihood(1)

@@ -1,4 +1,4 @@
-"""Samples end by themselves, each in its own place, and what is behind an end is nothing."""
+"""Samples end by themselves, each at its own frame, and what is behind an end is nothing."""
 
 from collections.abc import Callable
 
@@ -84,12 +84,12 @@ def test_a_sample_is_never_empty_but_a_prompt_may_be_all(make_model: MakeModel) 
     sampling = Sampling(greedy=True)
     extend = model.extend
 
-    def always_end(*args: object, **kwargs: object) -> Tensor:
+    def always_end_token(*args: object, **kwargs: object) -> Tensor:
         logits = extend(*args, **kwargs)  # type: ignore[arg-type]
         logits[..., V] += 999
         return logits
 
-    model.extend = always_end  # type: ignore[method-assign]
+    model.extend = always_end_token  # type: ignore[method-assign]
     generated = generate(model, laid_out, 5, CONTEXT, [0], engine="eager", sampling=sampling)
     assert lengths(generated) == [1]
     prompt = torch.zeros(K, 4, dtype=torch.long)
@@ -111,8 +111,8 @@ def test_greedy_samples_end_where_a_full_pass_says(pattern: str, make_model: Mak
         )
         frames = codes.shape[2]
         ended = frames < CONTEXT
-        lengths, ends = torch.tensor([frames]), torch.tensor([ended])
-        steps, mask = lay_out(codes, lengths, ends, laid_out, CONTEXT, model.special)
+        lengths, reaches_end = torch.tensor([frames]), torch.tensor([ended])
+        steps, mask = lay_out(codes, lengths, reaches_end, laid_out, CONTEXT, model.special)
         with torch.inference_mode():
             best = model(steps).argmax(dim=-1)
         positions = laid_out.positions((CONTEXT if laid_out.fixed_length else frames) + 1)

@@ -101,7 +101,7 @@ def test_everything_is_measured_and_written(run: Path, run_script: RunScript) ->
         assert len(shared["generated"]) == len(shared["validation"]) == 3
         assert all(r["seconds"] <= r["of_seconds"] for kind in shared.values() for r in kind)
     assert (run / "evaluation.png").stat().st_size > 10_000
-    for words in ("bits a second of audio", "Fréchet distance", "shared with training"):
+    for words in ("bits per second of audio", "Fréchet distance", "shared with training"):
         assert words in ran.out
     # The same W&B run as the training's.
     assert "wandb sync" in ran.out
@@ -124,7 +124,7 @@ def test_the_slow_parts_can_be_skipped(run: Path, workplace: Path, run_script: R
     assert metrics["nats_per_code"] == alone["nats_per_code"]
 
 
-def test_samples_are_told_what_validation_clips_are(
+def test_samples_have_the_conditions_of_validation_clips(
     workplace: Path, run_script: RunScript, local: list[str], spoken: Path
 ) -> None:
     arguments = [*local[:2], f"data.path={spoken}", *local[3:], "conditioning=label"]
@@ -136,8 +136,10 @@ def test_samples_are_told_what_validation_clips_are(
     ran = run_script("evaluate", *OPTIONS, "sampling.guidance=2")
     assert ran.code == 0, ran.err
     metrics = evaluation(run)
-    told, untold = (metrics["nats_per_code"][-1][n] for n in ("model", "without_conditions"))
-    assert told < untold and metrics["conditions_bits_per_second"] > 0
+    conditional, unconditional = (
+        metrics["nats_per_code"][-1][n] for n in ("model", "without_conditions")
+    )
+    assert conditional < unconditional and metrics["conditions_bits_per_second"] > 0
     assert metrics["sampling"]["guidance"] == 2
     assert 0 <= metrics["clips"]["ended"] <= 1
     # Twice as long as the longest validation clip, or what was asked for.
@@ -148,14 +150,14 @@ def test_samples_are_told_what_validation_clips_are(
     assert missing.code == 2 and "published=wer: its weights cannot be had" in missing.err
 
 
-def test_a_copy_of_the_training_set_is_told(
+def test_a_copy_of_the_training_set_is_found(
     run: Path, trained: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A "model" that gives back a stretch of a training clip."""
+    """A "model" that gives back a span of a training clip."""
     store = TokenStore(only(trained, "data/tokens/*"))
     clip = int(split_clips(store, 0.2).train["clip"][3])
-    stretch = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
-    monkeypatch.setattr(samples, "generate", lambda *_, **__: stretch[None].repeat(3, 1, 1))
+    span = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
+    monkeypatch.setattr(samples, "generate", lambda *_, **__: span[None].repeat(3, 1, 1))
     ran = run_script("evaluate", *OPTIONS)
     assert ran.code == 0, ran.err
     for runs in evaluation(run)["memorisation"].values():
@@ -177,7 +179,7 @@ def test_a_copy_of_the_training_set_is_told(
         (["published=[fad]", "num_samples=0"], "raise num_samples"),
         (["published=[pesq]"], "published=pesq is unknown; choose of fad, clap, dnsmos, wer"),
         (["published=fad"], "published=fad must be a list"),
-        (["published=[clap]"], "this model is told nothing"),
+        (["published=[clap]"], "this model is unconditional"),
     ],
 )
 def test_what_is_wrong_in_one_line(

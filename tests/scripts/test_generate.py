@@ -102,9 +102,9 @@ def test_raw_sound_is_that_of_the_file_and_nothing_else(
     done = subprocess.run(command, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(np.frombuffer(done.stdout, "<i2"), samples)
-    told = done.stderr.decode()
-    assert "| aplay -f S16_LE -r 800 -c 1" in told and "ffplay" in told
-    assert "first sound after" in told
+    printed = done.stderr.decode()
+    assert "| aplay -f S16_LE -r 800 -c 1" in printed and "ffplay" in printed
+    assert "first sound after" in printed
 
 
 def test_a_reader_may_leave(workplace: Path, checkpoint: str) -> None:
@@ -114,12 +114,12 @@ def test_a_reader_may_leave(workplace: Path, checkpoint: str) -> None:
         assert process.stdout is not None and process.stderr is not None
         assert len(process.stdout.read(1000)) == 1000
         process.stdout.close()
-        told = process.stderr.read().decode()
-        assert process.wait(timeout=300) == 0, told
-    assert "Traceback" not in told and "Broken pipe" not in told and "error" not in told
+        printed = process.stderr.read().decode()
+        assert process.wait(timeout=300) == 0, printed
+    assert "Traceback" not in printed and "Broken pipe" not in printed and "error" not in printed
 
 
-def test_a_closed_standard_output_is_told(
+def test_a_closed_standard_output_is_reported(
     workplace: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)  # as after >&-
@@ -202,7 +202,7 @@ def test_what_does_not_go_together_is_refused(
     assert not (run_folder / "generated").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told_at_once(
+def test_a_folder_that_cannot_be_made_is_reported_at_once(
     workplace: Path, run_script: RunScript, checkpoint: str
 ) -> None:
     Path("taken").write_text("a file")

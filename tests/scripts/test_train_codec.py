@@ -76,7 +76,7 @@ def test_from_recordings_to_a_codec_to_a_language_model_to_sound(
         assert any(row[name] for row in found), name
     assert all(f"valid/perplexity_k{k}" in found[0] for k in range(4))
 
-    # It holds the weights of the best checkpoint, and says how to go on.
+    # It holds the weights of the best checkpoint, and says how to resume.
     weight = read_checkpoint(run / "checkpoints/best.ckpt")["state_dict"]
     codec = load_local(run / "codec")
     for name, tensor in codec.weights.items():

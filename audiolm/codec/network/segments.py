@@ -21,7 +21,7 @@ sound was. A language model needs one even grid that holds everything. Ours, in 
   the median level of the 0.1 s around it, and fades linearly from one segment to the next over the
   2 frames that they share. So codes from a crop or from a model, whose segments need not begin
   where decoding's do, keep their loudness, and a single level that a model has sampled wrong is not
-  heard. (A median moves no step from one level to the next.)
+  audible. (A median moves no step from one level to the next.)
 
 The last segment ends where the recording ends, however short (at least two frames and a sample, if
 it is not the only one); the package does the same.
@@ -41,7 +41,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from audiolm.codec.base import Margins
-from audiolm.codec.network.pieces import Buffer
+from audiolm.codec.network.chunks import Buffer
 from audiolm.codec.precision import full_precision
 
 OVERLAP = 2  # frames

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from audiolm.datasets.checks.apply import Collection, judge, seconds_of
+from audiolm.datasets.checks.apply import Collection, apply_rules, seconds_of
 from audiolm.datasets.checks.cache import CheckCache, Source
 from audiolm.datasets.checks.measure import AUDIO, MEASURED, Fault, Measurement, measure
 from audiolm.datasets.checks.report import CheckReport
@@ -67,7 +67,7 @@ def check_clips(
 
     A second process on the same part waits, and finds everything measured. Raises ValueError for
     two clips of one id and for no clips at all; see `CheckReport.enforce` for too many bad ones.
-    Ctrl-C keeps what was measured; the next run goes on from there.
+    Ctrl-C keeps what was measured; the next run resumes there.
     """
     check_part(part)
     ordered, unusable = _select(clips, part)
@@ -75,7 +75,7 @@ def check_clips(
     cache_dir = Path(cache_dir)
     with _lock(cache_dir, part):
         _measure_all(collection, CheckCache(cache_dir), num_workers, show_progress)
-    return judge(collection, unusable, rules, part, known)
+    return apply_rules(collection, unusable, rules, part, known)
 
 
 def _select(
@@ -108,7 +108,7 @@ def _select(
 
 
 _Task = tuple[int, Path, float, float | None]
-"""A clip's place, its file, and from which second to which."""
+"""A clip's index, its file, and from which second to which."""
 
 
 class _Measure(Dataset[list[tuple[int, Measurement | Fault]]]):
@@ -154,7 +154,7 @@ def _measure_all(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"stopped; {done} of {len(todo)} files were checked and are kept, "
-            "run the same command to go on"
+            "run the same command to resume"
         ) from None
     except RuntimeError as error:
         kept = f" after {done} of {len(todo)} files, which are kept"
@@ -166,7 +166,7 @@ def _measure_all(
 
 
 def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> NDArray[np.int64]:
-    """Fill in each file's size and time and what the cache knows; the places of the others."""
+    """Fill in each file's size and time and what the cache knows; the indices of the others."""
     clips, rows, faults = collection.clips, collection.rows, collection.faults
     keys = np.zeros(len(clips), np.uint64)
     there = np.ones(len(clips), np.bool_)
@@ -185,10 +185,10 @@ def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> 
     found, cached = cache.find(keys)
     found &= there
     rows[found] = cached[found]
-    for place in np.flatnonzero(found & (cached["sample_rate"] == 0)).tolist():
-        fault = cache.fault(int(keys[place]))
+    for index in np.flatnonzero(found & (cached["sample_rate"] == 0)).tolist():
+        fault = cache.fault(int(keys[index]))
         assert fault is not None, "a cached clip has neither a rate nor a fault"
-        faults[place] = fault
+        faults[index] = fault
     return np.flatnonzero(there & ~found)
 
 

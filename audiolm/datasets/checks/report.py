@@ -63,7 +63,7 @@ class Totals:
 class CheckReport:
     """What `check_clips` found.
 
-    kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the place in `kept` of
+    kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the index in `kept` of
     the clip whose split it shares: its own, or that of the first of its exact duplicates where
     these are kept. skipped: each with its reason. findings: by rule, then by id.
     """
@@ -109,7 +109,7 @@ class CheckReport:
                     f"the rule {name} would drop {count.share:.0%} of the hours "
                     f"({count.clips:,} of {self.totals.clips:,} files; the first, {_line(first)}), "
                     f"more than rules.max_dropped={self.rules.max_dropped:g}; "
-                    + ("go on without them" if name in FAULTS else "keep them")
+                    + ("continue without them" if name in FAULTS else "keep them")
                     + f" with rules.{override}"
                 )
 
@@ -154,10 +154,10 @@ class CheckReport:
                 lines.append(f"  and {len(of_rule) - max_paths:,} more")
         unbroken = [n for n, c in self.counts.items() if not c.clips and c.action != "off"]
         off = [name for name, count in self.counts.items() if count.action == "off"]
-        if unbroken and t.durations:  # else nothing was heard
-            lines.append(f"no file breaks {', '.join(unbroken)}")
+        if unbroken and t.durations:  # else nothing was decoded
+            lines.append(f"no file breaks the rules {', '.join(unbroken)}")
         if off:
-            lines.append(f"not looked for: {', '.join(off)}")
+            lines.append(f"rules that are off: {', '.join(off)}")
         return lines
 
     def as_dict(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@
     sections joined, the index over all clips, and store.json: the store counts as finished
 
 Which clips make a batch depends on the whole collection and not on what is encoded already, and a
-shard holds whole batches. So a run that was killed and goes on, or several parts, encode the
+shard holds whole batches. So a run that was killed and resumed, or several parts, encode the
 batches that one run would have encoded, and end with the same codes to the bit.
 
 Letters: C audio channels, N audio samples, K codebooks, T codec frames.
@@ -42,8 +42,8 @@ from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.clip import SPLIT_NAMES, SkippedClip
 from audiolm.files import atomic_file, hash64
 from audiolm.parallel import Part, check_part
-from audiolm.tokens.encoding.decode import Recording, Unit
-from audiolm.tokens.encoding.encode import encode_units
+from audiolm.tokens.encoding.decode import DecodeJob, Recording
+from audiolm.tokens.encoding.encode import encode_jobs
 from audiolm.tokens.encoding.locks import StoreLock
 from audiolm.tokens.encoding.plan import Plan, make_plan
 from audiolm.tokens.encoding.sections import Framing
@@ -166,7 +166,7 @@ def prepare_store(
     shard_seconds: at most about this much work is lost by a kill, or what is being encoded.
     Raises ValueError where the store is of another codec, where nothing can be read, and for a
     group that no clip has; ChildProcessError where a worker dies. Ctrl-C and any kill keep what was
-    encoded; the next run goes on from there.
+    encoded; the next run resumes there.
     """
     started = time.perf_counter()
     check_part(part)
@@ -189,8 +189,8 @@ def prepare_store(
             remove_unfinished(store)
         lock.share()
 
-        encoded = encode_units(
-            _units(report, plan, part, files.scan(CLIPS), files.scan(SECTIONS)),
+        encoded = encode_jobs(
+            _decode_jobs(report, plan, part, files.scan(CLIPS), files.scan(SECTIONS)),
             plan,
             codec,
             files.writer(CLIPS, shard_seconds),
@@ -253,33 +253,33 @@ class _Files:
         return ShardWriter(self._store, kind, *self._codes, max_seconds=max_seconds)
 
 
-def _units(
+def _decode_jobs(
     report: CheckReport, plan: Plan, part: Part, held: EncodedClips, sections: EncodedClips
-) -> list[Unit]:
+) -> list[DecodeJob]:
     """This part's work that is not done yet: batches, then long recordings."""
     wanted = held.find(plan.keys) < 0
-    items = [item for owner, item in plan.missing(wanted, sections) if owner == part.number]
-    units = [
-        Unit([_recording(report, plan, r) for r in item.recordings], [])
-        for item in items
-        if not item.sections
+    planned = [job for owner, job in plan.missing(wanted, sections) if owner == part.number]
+    jobs = [
+        DecodeJob([_recording(report, plan, r) for r in job.recordings], [])
+        for job in planned
+        if not job.sections
     ]
     long: dict[int, list[int]] = {}
-    for item in items:
-        if item.sections:
-            long.setdefault(item.recordings[0], []).extend(item.sections)
+    for job in planned:
+        if job.sections:
+            long.setdefault(job.recordings[0], []).extend(job.sections)
     for r, numbers in long.items():
-        units.append(
-            Unit([_recording(report, plan, r)], [plan.section(r, n) for n in sorted(numbers)])
+        jobs.append(
+            DecodeJob([_recording(report, plan, r)], [plan.section(r, n) for n in sorted(numbers)])
         )
-    return units
+    return jobs
 
 
-def _recording(report: CheckReport, plan: Plan, place: int) -> Recording:
-    i = int(plan.clips[place])
+def _recording(report: CheckReport, plan: Plan, index: int) -> Recording:
+    i = int(plan.clips[index])
     clip, audio = report.kept[i], report.audio[i]
     return Recording(
-        place,
+        index,
         clip.path,
         clip.start,
         clip.end,
@@ -295,9 +295,9 @@ def _join(store: Path, plan: Plan, wanted: NDArray[np.bool_], sections: EncodedC
     clips: list[tuple[int, list[NDArray[Any]]]] = []
     size = 0
     for recording in np.flatnonzero(wanted).tolist():
-        pieces = [sections.codes(row) for row in plan.find_sections(recording, sections).tolist()]
-        clips.append((int(plan.keys[recording]), pieces))
-        size += sum(piece.nbytes for piece in pieces)
+        chunks = [sections.codes(row) for row in plan.find_sections(recording, sections).tolist()]
+        clips.append((int(plan.keys[recording]), chunks))
+        size += sum(chunk.nbytes for chunk in chunks)
         if size >= MAX_BYTES:
             write_shard(store, CLIPS, clips)
             clips, size = [], 0

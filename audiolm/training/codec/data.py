@@ -244,9 +244,9 @@ class TrainingSegments(Dataset[Segment]):
         speed = float(rng.uniform(1 - change, 1 + change)) if change else 1.0
         wanted = source_length(self.length, speed) if change else self.length
         for _ in range(TRIES):
-            place = rng.random() * self._ends[-1]
+            position = rng.random() * self._ends[-1]
             clip, first, frames = (
-                int(x) for x in self.spans[np.searchsorted(self._ends, place, side="right")]
+                int(x) for x in self.spans[np.searchsorted(self._ends, position, side="right")]
             )
             length = min(frames, wanted)
             start = first + int(rng.integers(frames - length + 1))

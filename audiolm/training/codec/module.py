@@ -38,7 +38,7 @@ from audiolm.training.codec.quantizer import (
 )
 from audiolm.training.codec.spectral_head import SpectralHead
 from audiolm.training.loggers.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import make_optimizer, take_settings_from
+from audiolm.training.optimisation import make_optimizer, override_optimizer_settings
 
 CODEC_FORMAT = 2
 MEL_LEVEL = 0.1  # rms that the mel loss brings each item to
@@ -189,7 +189,7 @@ class CodecTraining(pl.LightningModule):
                 self._make_optimizers(),
                 strict=True,
             ):
-                take_settings_from(optimizer, cast(LambdaLR, config.scheduler), fresh)
+                override_optimizer_settings(optimizer, cast(LambdaLR, config.scheduler), fresh)
         else:
             initialise_on_data(self.model, self._segments(0, 32))
 
@@ -242,19 +242,19 @@ class CodecTraining(pl.LightningModule):
                 spectrum = self.spectral_head.loss(decoder_input, waveform)
         parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
         decoded = self.model.decoder(decoder_input)[..., : waveform.shape[-1]]
-        heard = {"time": time_loss(decoded, waveform)}
-        heard["mel"] = self._mel_loss(decoded, waveform, bandwidth)
+        audible = {"time": time_loss(decoded, waveform)}
+        audible["mel"] = self._mel_loss(decoded, waveform, bandwidth)
         if self.adversary is not None and self._past(self.adversarial["start"]):
             parts["discriminator"] = self._train_discriminator(waveform, decoded)
-            heard |= self.adversary.generator_losses(waveform, decoded)._asdict()
+            audible |= self.adversary.generator_losses(waveform, decoded)._asdict()
         inner = self._weighted(parts)
-        loss = inner + self._weighted(heard)
+        loss = inner + self._weighted(audible)
         self._check_finite("loss", loss)
 
         optimizer, *_ = self._optimizers()
         optimizer.zero_grad()
         # A sum with the balanced gradient at `decoded`, for one pass back through the decoder.
-        gradient = self.balancer.gradient(heard, decoded)
+        gradient = self.balancer.gradient(audible, decoded)
         self.manual_backward(inner + (decoded * gradient).sum(), retain_graph=spectrum is not None)
         if not frozen:
             assert latents.grad is not None
@@ -279,7 +279,7 @@ class CodecTraining(pl.LightningModule):
                 self._generator,
             )
         self.log("loss", loss.detach(), prog_bar=True, logger=False)
-        self._train.add({**parts, **heard, "loss": loss, "grad_norm": norm})
+        self._train.add({**parts, **audible, "loss": loss, "grad_norm": norm})
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if self.trainer.global_step % max(1, every) == 0:
             for name, value in self._train.take().items():
@@ -290,8 +290,8 @@ class CodecTraining(pl.LightningModule):
         if not bool(torch.isfinite(value)):
             raise FloatingPointError(
                 f"the {what} is {value.item()} at step {self.trainer.global_step}; checkpoints "
-                f"from before are untouched: lower optim.lr={self.optim.get('lr')}, and go on with "
-                f"ckpt_path=last, or anew where there is none"
+                f"from before are untouched: lower optim.lr={self.optim.get('lr')}, resume with "
+                f"ckpt_path=last, or start anew where there is none"
             )
 
     def _mel_loss(
@@ -462,5 +462,5 @@ class _Means:
 
 def _word(*numbers: int) -> int:
     """A seed that follows from the numbers."""
-    words = np.random.SeedSequence(list(numbers)).generate_state(1, np.uint64)
-    return int(words[0] >> np.uint64(1))
+    state = np.random.SeedSequence(list(numbers)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))

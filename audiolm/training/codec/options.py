@@ -17,7 +17,7 @@ LOSSES: dict[str, float] = {
     "commitment": 0.25,
     "latents": 0.1,  # of latents whose mean square is above 1
     # Share of the gradient at the latents, beside 1 for all that comes through the decoder.
-    "spectrum": 1.0,  # of a frame, told from its latents by a linear layer
+    "spectrum": 1.0,  # of a frame, predicted from its latents by a linear layer
 }
 
 

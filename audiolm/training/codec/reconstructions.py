@@ -1,4 +1,4 @@
-"""Hear a codec while it trains: validation segments beside their originals.
+"""Listen to a codec while it trains: validation segments beside their originals.
 
 C audio channels, N audio samples.
 """

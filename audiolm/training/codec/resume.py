@@ -1,4 +1,4 @@
-"""What must be the same when a codec's training goes on."""
+"""What must be the same when a codec's training is resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from audiolm.training.resume import check_resumable
 
 
 def check_same_codec_run(module: CodecTraining, path: Path, max_steps: int) -> bool:
-    """Refuse to go on with a checkpoint of another codec, other losses or other data.
+    """Refuse to resume a checkpoint of another codec, other losses or other data.
 
     Returns:
         whether its codebooks are fitted already.

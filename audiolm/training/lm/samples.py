@@ -1,4 +1,4 @@
-"""Hear the model while it trains: clips generated every n steps, written and logged.
+"""Listen to the model while it trains: clips generated every n steps, written and logged.
 
 Letters: B samples, K codebooks, T codec frames, C audio channels, N audio samples.
 """
@@ -33,7 +33,7 @@ class SampleCallback(pl.Callback):
 
     Written to `folder` as step_00001000_sample_000.wav and .png, and logged to W&B where it is on.
     The seeds are the same each time, so that clips of different steps compare. A conditional model
-    is told what the first validation clips are.
+    gets the conditions of the first validation clips.
 
     Args:
         codec: turns codes into sound.
@@ -87,9 +87,11 @@ class SampleCallback(pl.Callback):
         self._generated_at = trainer.global_step
         if not self.num_samples or not trainer.is_global_zero:
             return
-        told = self._told(trainer)
-        words = module.vocabulary
-        conditions = words and stack_rows([words.encode_known(values) for values in told])
+        conditions_of_clips = self._conditions(trainer)
+        vocabulary = module.vocabulary
+        conditions = vocabulary and stack_rows(
+            [vocabulary.encode_known(values) for values in conditions_of_clips]
+        )
         module.clock.disturbed()
         was_training = module.model.training
         module.model.eval()
@@ -116,7 +118,7 @@ class SampleCallback(pl.Callback):
         for i, waveform in enumerate(waveforms):
             stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
             parts = [f"step {trainer.global_step}", f"seed {self.seed + i}"]
-            parts += [f"{column} {value}"[:60] for column, value in told[i].items()]
+            parts += [f"{column} {value}"[:60] for column, value in conditions_of_clips[i].items()]
             caption = ", ".join(parts)
             write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
             picture = stem.with_suffix(".png")
@@ -133,8 +135,8 @@ class SampleCallback(pl.Callback):
             trainer.global_step,
         )
 
-    def _told(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
-        """What is told of each clip to generate: nothing, or that of the first validation clips."""
+    def _conditions(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
+        """Conditions of each clip to generate: those of the first validation clips, or none."""
         data = trainer.datamodule  # type: ignore[attr-defined]
-        told = data.examples(self.num_samples) if isinstance(data, TokenData) else []
-        return [*told, *({} for _ in range(self.num_samples - len(told)))]
+        found = data.examples(self.num_samples) if isinstance(data, TokenData) else []
+        return [*found, *({} for _ in range(self.num_samples - len(found)))]

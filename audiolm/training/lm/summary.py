@@ -124,17 +124,18 @@ def _describe_stores(data: TokenBatches, passes: NDArray[np.float64]) -> Iterato
 
 
 def _describe_conditions(module: LanguageModelTraining, data: TokenBatches) -> Iterator[str]:
-    """What the model is told, and what is skipped for it."""
-    words = module.vocabulary
-    if words is not None:
-        told = [f"{column} ({len(names)} names)" for column, names in words.labels.items()]
-        if words.text:
-            told.append(
-                f"{words.text} ({len(words.alphabet)} characters, at most {words.max_text_len})"
+    """The conditions of the model, and what is skipped for them."""
+    vocabulary = module.vocabulary
+    if vocabulary is not None:
+        columns = [f"{column} ({len(names)} names)" for column, names in vocabulary.labels.items()]
+        if vocabulary.text:
+            columns.append(
+                f"{vocabulary.text} ({len(vocabulary.alphabet)} characters, "
+                f"at most {vocabulary.max_text_len})"
             )
-        if words.vector:
-            told.append(f"{words.vector} ({words.vector_size} numbers)")
-        yield f"  told        {', '.join(told)}; dropped with probability {words.drop:g}"
+        if vocabulary.vector:
+            columns.append(f"{vocabulary.vector} ({vocabulary.vector_size} numbers)")
+        yield f"  conditions  {', '.join(columns)}; dropped with probability {vocabulary.drop:g}"
     if data.too_long:
         yield (
             f"  skipped     {data.too_long:,} clips longer than the context: their text is not "
@@ -142,16 +143,16 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenBatches) -> I
         )
 
 
-def _describe_buckets(batches: TrainingBatches, room: int) -> Iterator[str]:
+def _describe_buckets(batches: TrainingBatches, capacity: int) -> Iterator[str]:
     """How the clips' lengths are batched, where there are several length buckets.
 
-    room: frames of a batch of full windows.
+    capacity: frames of a batch of full windows.
     """
     buckets = batches.buckets
     if len(buckets) > 1:
         yield (
             f"  batches     {len(buckets)} length buckets, of {buckets[0].rows} to "
-            f"{buckets[-1].rows} clips, {batches.mean_frames / room:.0%} full, "
+            f"{buckets[-1].rows} clips, {batches.mean_frames / capacity:.0%} full, "
             f"at most {batches.padding:.0%} padding"
         )
 

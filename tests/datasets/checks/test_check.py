@@ -1,4 +1,4 @@
-"""What is in a collection is told, whatever is in it, and found again whatever happened since."""
+"""What is in a collection is reported, whatever it is, and found again whatever happened since."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def count_measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-# ---- What is told
+# ---- What is reported
 
 
 def test_good_files_are_kept_as_they_are(folder, tmp_path):
@@ -174,10 +174,10 @@ def test_the_table(folder, tmp_path):
     assert lines[4].startswith("durations  0.05 s to 3.5 s, median ")
     assert lines[5].endswith("skipped 6")
     for rule, action in BAD.values():
-        place = next(i for i, line in enumerate(lines) if line.startswith(rule))
-        assert lines[place].split()[1:3] == [action, "1"]
-        assert lines[place + 1].startswith(f"  {folder}/worse/")
-    assert lines[-1] == "not looked for: text_missing"
+        line = next(i for i, line in enumerate(lines) if line.startswith(rule))
+        assert lines[line].split()[1:3] == [action, "1"]
+        assert lines[line + 1].startswith(f"  {folder}/worse/")
+    assert lines[-1] == "rules that are off: text_missing"
 
 
 def test_each_rule_can_be_switched(folder, tmp_path):
@@ -347,7 +347,7 @@ def test_no_clips_and_double_ids(tmp_path):
     twice = [Clip("a", tmp_path / "1.wav"), Clip("a", tmp_path / "2.wav")]
     with pytest.raises(ValueError, match=r"id 'a', .*1\.wav and .*2\.wav"):
         check(twice, tmp_path / "cache")
-    with pytest.raises(ValueError, match="num_shards"):
+    with pytest.raises(ValueError, match="num_parts"):
         check(twice, tmp_path / "cache", part=Part(2, 2))
     assert not (tmp_path / "cache").exists()
 

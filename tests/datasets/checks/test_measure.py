@@ -87,7 +87,7 @@ def test_what_counts_as_clipped(tmp_path):
         assert share(0.5 * sine, subtype) == 0, subtype
     assert share(np.clip(2 * sine, -1, 0.1)) == pytest.approx(1 / 3, abs=0.02)  # below only
     assert share(0.999 * sine) < 1e-3
-    assert share(0.97 * np.clip(2 * sine, -1, 1)) == 0  # turned down: not to be told
+    assert share(0.97 * np.clip(2 * sine, -1, 1)) == 0  # turned down: not to be distinguished
     assert share(1.5 * sine, "FLOAT") == 0  # beyond full scale, and not clipped
     assert share(square) > 0.9
 

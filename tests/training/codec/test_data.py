@@ -80,9 +80,9 @@ def test_stereo_and_other_rates(folder: Path) -> None:
     stereo = np.stack([np.full(4000, 0.5), np.full(4000, -0.25)], axis=1)
     write(folder / "stereo.wav", stereo, 2 * RATE)
     waveforms = load(folder, channels=2)
-    place = waveforms.ids.index("stereo.wav")
-    assert waveforms.lengths[place] == 2000
-    part = waveforms.read(place, 500, 10)
+    index = waveforms.ids.index("stereo.wav")
+    assert waveforms.lengths[index] == 2000
+    part = waveforms.read(index, 500, 10)
     torch.testing.assert_close(
         part, torch.tensor([[0.5], [-0.25]]).expand(2, 10), atol=1e-3, rtol=0
     )
@@ -150,7 +150,7 @@ def test_what_cannot_be_used_is_skipped_with_its_reason(folder: Path) -> None:
             *("silent.wav", "tiny.wav", "huge.wav", "nan.wav", "text.wav", "zero.wav")
         }
         assert "65504" in waveforms.skipped["huge.wav"]
-        # Their place in the file is taken by the next recording.
+        # Their position in the file is taken by the next recording.
         assert float(waveforms.read(waveforms.ids.index("b/2.wav"), 0, 1)) == pytest.approx(
             0.3, abs=1e-3
         )
@@ -233,7 +233,7 @@ def test_every_moment_is_as_likely_and_weights_shift_that(folder: Path) -> None:
     "weights, message",
     [
         ({"c": 2}, r"names c: not among the subfolders \(a, b\)"),
-        ({"3.wav": 2}, r"names 3.wav"),  # a file is no subfolder
+        ({"3.wav": 2}, r"names 3.wav"),  # a file is not a subfolder
     ],
 )
 def test_weights_of_no_subfolder(folder: Path, weights: dict[str, float], message: str) -> None:

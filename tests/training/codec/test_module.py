@@ -253,7 +253,7 @@ def test_the_spectral_head_learns_until_the_encoder_is_frozen(
     weights = [state["spectral_head.linear.weight"] for state in watch.states]
     assert not torch.equal(weights[0], weights[3])
     assert torch.equal(weights[4], weights[7])
-    # Its loss is measured on, now of codes; what is logged is no metric of before.
+    # Its loss is measured on, now of codes; what is logged is not a metric of before.
     measured = [metrics["train/spectrum"] for metrics in watch.metrics]
     assert len(set(measured)) == STEPS
 
@@ -336,7 +336,7 @@ def test_what_is_not_finite_stops_before_it_is_in_the_weights(
 def trained(waveforms: Waveforms, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     best = BestCheckpoint(folder, monitor="valid/loss")
-    fit(waveforms, folder, best, ReconstructionCallback(folder / "heard", 1))
+    fit(waveforms, folder, best, ReconstructionCallback(folder / "reconstructions", 1))
     return folder
 
 
@@ -380,15 +380,15 @@ def test_the_best_checkpoint_is_of_a_codec_that_can_be_used(trained: Path, tmp_p
 
 
 def test_reconstructions_lie_beside_their_originals(trained: Path, waveforms: Waveforms) -> None:
-    names = {file.name for file in (trained / "heard").iterdir()}
+    names = {file.name for file in (trained / "reconstructions").iterdir()}
     steps = [f"step_{step:08d}_0" for step in (2, 4, 6, 8)]
     stems = [*steps, "original_0"]
     assert names == {f"{stem}.{end}" for stem in stems for end in ("wav", "png")}
     validation = make_data(waveforms).valid_segments
-    samples, rate = soundfile.read(trained / "heard" / "original_0.wav", dtype="float32")
+    samples, rate = soundfile.read(trained / "reconstructions" / "original_0.wav", dtype="float32")
     assert rate == 800
     np.testing.assert_allclose(samples, validation[0][0], atol=1e-4)
-    copy, _ = soundfile.read(trained / "heard" / "step_00000008_0.wav")
+    copy, _ = soundfile.read(trained / "reconstructions" / "step_00000008_0.wav")
     assert copy.shape == samples.shape
 
 

@@ -1,4 +1,4 @@
-"""Batches as a training gets them: the same for every way to divide, read ahead and go on."""
+"""Batches as a training gets them: the same for every way to divide, read ahead and resume."""
 
 from __future__ import annotations
 
@@ -92,11 +92,15 @@ def test_a_step_is_the_same_however_it_is_divided(
         for rank in range(ranks)
     ]
     for step, batch in enumerate(whole):
-        pieces = [part[step * accumulate + turn] for part in parts for turn in range(accumulate)]
-        assert all(len(piece["lengths"]) for piece in pieces)
-        assert sorted(window for piece in pieces for window in windows(piece)) == windows(batch)
+        batches_of_ranks = [
+            part[step * accumulate + turn] for part in parts for turn in range(accumulate)
+        ]
+        assert all(len(one["lengths"]) for one in batches_of_ranks)
+        assert sorted(window for one in batches_of_ranks for window in windows(one)) == windows(
+            batch
+        )
         # What the loss is divided by is that of the whole, once each is averaged.
-        assert all(piece["full"] * ranks * accumulate == batch["full"] for piece in pieces)
+        assert all(one["full"] * ranks * accumulate == batch["full"] for one in batches_of_ranks)
 
 
 def test_validation_takes_every_validation_frame_once(mix: Mix) -> None:

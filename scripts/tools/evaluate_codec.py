@@ -1,6 +1,6 @@
 """Judge a codec on recordings it never saw, beside Opus and codec2 as yardsticks.
 
-    python scripts/tools/judge_codec.py CODEC --audio HELD_OUT --digits DIGITS --num-codebooks 2,4,8
+    python scripts/tools/evaluate_codec.py CODEC --audio HELD_OUT --digits DIGITS
 
 HELD_OUT has one subfolder a kind of sound (speech, music, demo, ...), each with recordings. Of
 DIGITS (Free Spoken Digit Dataset) the held-out takes are a kind of their own; the others train the
@@ -386,7 +386,9 @@ def run(options: argparse.Namespace) -> None:
     codecs = [load_local(options.codec, k) for k in counts]
     sample_rate = codecs[0].sample_rate
     if codecs[0].channels != 1:
-        raise ValueError(f"{options.codec}: has {codecs[0].channels} channels; mono is judged only")
+        raise ValueError(
+            f"{options.codec}: has {codecs[0].channels} channels; only mono is evaluated"
+        )
     kinds = load_kinds(options.audio, sample_rate) if options.audio else {}
     ears = Ears(sample_rate)
     if options.digits:
