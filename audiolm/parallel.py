@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -45,6 +46,12 @@ def begin_worker(worker: int) -> None:
         threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
 
 
+def ignore_interrupts(worker: int) -> None:
+    """`begin_worker` for a training: Ctrl-C reaches its workers too, and the step needs them."""
+    begin_worker(worker)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _end_with(parent: int | None) -> None:
     while os.getppid() == parent:
         time.sleep(1)
@@ -67,7 +74,7 @@ def as_a_workers_death(error: RuntimeError, kept: str) -> ChildProcessError:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part `number` of `count`, counted from 0 as `shard` and `num_shards` on the command line.
+    """Part `number` of `count`, counted from 0 as `part` and `num_parts` on the command line.
 
     The only part of one is the whole.
     """
@@ -83,10 +90,10 @@ def check_part(part: Part) -> None:
     """Raise ValueError for a part that is not one of its count."""
     if part.count < 1 or not 0 <= part.number < part.count:
         raise ValueError(
-            f"shard={part.number} num_shards={part.count}: "
+            f"part={part.number} num_parts={part.count}: "
             + (
-                f"shards count from 0, give 0 to {part.count - 1}"
+                f"parts count from 0, give 0 to {part.count - 1}"
                 if part.count > 0
-                else "give at least 1 for num_shards"
+                else "give at least 1 for num_parts"
             )
         )

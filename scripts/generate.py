@@ -1,6 +1,6 @@
 """Generate audio with a trained model: python scripts/generate.py [ckpt_path=FILE] [key=value]
 
-conditioning.COLUMN=VALUE tells a conditional model what to say: conditioning.label=7.
+conditioning.COLUMN=VALUE is what a conditional model is to say: conditioning.label=7.
 From Python the same is audiolm.load(...).generate(...); see docs/python.md.
 """
 
@@ -14,7 +14,7 @@ from audiolm.cli.app import start
 from audiolm.cli.build import make_sampling
 from audiolm.cli.stdout import play_hint, standard_output
 from audiolm.generation.engines.engine import why_not_native
-from audiolm.run_folder import out_folder
+from audiolm.run_folder import find_checkpoint, out_folder
 from audiolm.synthesis.output import write_growing, write_raw, write_whole
 from audiolm.synthesis.request import Request
 from audiolm.synthesis.synthesizer import Synthesizer
@@ -55,8 +55,9 @@ def make_request(cfg: DictConfig) -> Request:
 
 def generate(cfg: DictConfig, request: Request, raw: BinaryIO | None) -> None:
     """Generate the samples, and write them to `raw`, or to files where it is None."""
-    synthesizer = Synthesizer.load(cfg.ckpt_path, cfg.device, cfg.codec_repository)
-    out = out_folder(cfg.out, synthesizer.checkpoint)
+    checkpoint = find_checkpoint(cfg.ckpt_path)
+    synthesizer = Synthesizer.load(checkpoint, cfg.device, cfg.codec_repository)
+    out = out_folder(cfg.out, checkpoint)
     job = synthesizer.prepare(request)
     for note in job.notes:
         print(note)

@@ -12,7 +12,7 @@ import torch
 
 from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 
 from .tools.untrained import save_untrained
 
@@ -28,7 +28,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     codec = make_tiny_codec()
     codec.save(RUN / "codec")
-    vocabulary = Vocabulary({"label": list("0123456789"), "speaker": ["theo"]})
+    vocabulary = ConditionVocabulary({"label": list("0123456789"), "speaker": ["theo"]})
     save_untrained(RUN / "checkpoints" / "last.ckpt", codec.identity(), vocabulary, 40)
     torch.manual_seed(0)
     for name in ("start", "clip"):

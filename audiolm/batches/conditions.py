@@ -1,8 +1,9 @@
-"""What is told of the clips of a store: the words of its columns, and these as tensors."""
+"""The conditions of the clips of a store: what its columns say, and that as tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +12,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audiolm.batches.splits import Split, split_clips
-from audiolm.model.condition_vocabulary import Vocabulary, plain_text, stack_rows, vector_of
+from audiolm.model.condition_vocabulary import (
+    ConditionVocabulary,
+    plain_text,
+    stack_rows,
+    vector_of,
+)
 from audiolm.tokens import Mix, TokenStore
 
 
-def read_vocabulary(
-    mix: Mix,
-    valid_fraction: float,
-    context_frames: int,
+def check_conditioning(
     labels: Sequence[str] = (),
     text: str | None = None,
     vector: str | None = None,
     drop: float = 0.1,
     text_layers: int = 2,
-) -> Vocabulary | None:
-    """The words that the clips trained on have in these columns; None where no column is named.
-
-    Args:
-        mix: the stores.
-        valid_fraction: share of the clips that is held out, whose words do not count.
-        context_frames: of a window; a clip with a text is used only where it fits into one.
-        labels: categorical columns, such as "label" and "speaker".
-        text: the column of the text.
-        vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
-            relative to the folder of the recording.
-        drop, text_layers: see `Vocabulary`.
+) -> list[str]:
+    """The columns that a model is conditioned on; arguments as of `read_vocabulary`.
 
     Raises:
-        ValueError: for a column that no clip has, or that is named twice, and numbers out of range.
+        ValueError: for names that are none, a column that is named twice, and numbers out of range.
     """
     columns = [*labels, *(column for column in (text, vector) if column)]
     if not columns:
-        return None
+        return []
     if isinstance(labels, str) or not all(isinstance(column, str) for column in columns):
         raise ValueError(
             f"conditioning names columns: labels={labels} must be a list of names, text={text} and "
@@ -54,47 +47,96 @@ def read_vocabulary(
         raise ValueError(f"conditioning.drop={drop} must be from 0 to below 1")
     if text_layers < 0:
         raise ValueError(f"conditioning.text_layers={text_layers} must be 0 or more")
-    names: dict[str, set[str]] = {column: set() for column in labels}
-    characters: set[str] = set()
-    longest = vector_size = 0
-    present: set[str] = set()
+    return columns
+
+
+def read_vocabulary(
+    mix: Mix,
+    valid_fraction: float,
+    context_frames: int,
+    labels: Sequence[str] = (),
+    text: str | None = None,
+    vector: str | None = None,
+    drop: float = 0.1,
+    text_layers: int = 2,
+) -> ConditionVocabulary | None:
+    """The names, characters and sizes of these columns in the clips trained on; None where no
+    column is named.
+
+    Args:
+        mix: the stores.
+        valid_fraction: share of the clips for validation, whose names do not count.
+        context_frames: of a window; a clip with a text is used only where it fits into one.
+        labels: categorical columns, such as "label" and "speaker".
+        text: the column of the text.
+        vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
+            relative to the folder of the recording.
+        drop, text_layers: see `ConditionVocabulary`.
+
+    Raises:
+        ValueError: as `check_conditioning`, and for a column that no clip has.
+    """
+    columns = check_conditioning(labels, text, vector, drop, text_layers)
+    if not columns:
+        return None
+    found = _Found({column: set() for column in labels}, text, vector)
     for store in mix.stores:
         split = split_clips(store, valid_fraction)
         if text:
             split = whole_clips(store, split, context_frames, text)
         for clip in np.unique(split.train["clip"]).tolist():
-            told = told_of(store, clip)
-            present |= told.keys()
-            for column in labels:
-                if column in told:
-                    names[column].add(told[column])
-            if text and text in told:
-                plain = plain_text(told[text])
-                characters |= set(plain)
-                longest = max(longest, len(plain))
-            if vector and vector in told:
-                # Every one is read now: one of another size would end the training later.
-                numbers = read_vector(store, clip, told[vector], vector, vector_size or None)
-                vector_size = len(numbers)
-        if text:  # a held-out one may be the longest
-            for clip in np.unique(split.valid["clip"]).tolist():
-                longest = max(longest, len(plain_text(told_of(store, clip).get(text, ""))))
-    if not present and text:
+            found.add(store, clip)
+        for clip in np.unique(split.valid["clip"]).tolist() if text else ():
+            found.longest = max(found.longest, _text_length(store, clip, text))
+    if not found.columns and text:
         raise ValueError(
             f"no clip is as short as context={context_frames / mix.frame_rate:g} s, and a text is "
             f"that of a whole clip; raise context, or cut the recordings"
         )
-    check_columns(columns, present, mix)
-    return Vocabulary(
-        {column: sorted(found) for column, found in names.items()},
+    check_columns(columns, found.columns, mix)
+    return ConditionVocabulary(
+        {column: sorted(names) for column, names in found.names.items()},
         text,
-        "".join(sorted(characters)),
-        longest,
+        "".join(sorted(found.characters)),
+        found.longest,
         vector,
-        vector_size,
+        found.vector_size,
         drop,
         text_layers,
     )
+
+
+@dataclass
+class _Found:
+    """What the clips say in some columns."""
+
+    names: dict[str, set[str]]
+    text: str | None
+    vector: str | None
+    characters: set[str] = field(default_factory=set)
+    longest: int = 0  # characters; also of validation texts
+    vector_size: int = 0
+    columns: set[str] = field(default_factory=set)
+
+    def add(self, store: TokenStore, clip: int) -> None:
+        values = conditions_of(store, clip)
+        self.columns |= values.keys()
+        for column, names in self.names.items():
+            if column in values:
+                names.add(values[column])
+        if self.text and self.text in values:
+            plain = plain_text(values[self.text])
+            self.characters |= set(plain)
+            self.longest = max(self.longest, len(plain))
+        if self.vector and self.vector in values:
+            # Every one is read now: one of another size would end the training later.
+            value = values[self.vector]
+            numbers = read_vector(store, clip, value, self.vector, self.vector_size or None)
+            self.vector_size = len(numbers)
+
+
+def _text_length(store: TokenStore, clip: int, text: str | None) -> int:
+    return len(plain_text(conditions_of(store, clip).get(text or "", "")))
 
 
 def check_columns(columns: Sequence[str], present: set[str], mix: Mix) -> None:
@@ -102,7 +144,7 @@ def check_columns(columns: Sequence[str], present: set[str], mix: Mix) -> None:
     for column in columns:
         if column not in present:
             raise ValueError(
-                f"the condition {column} is told of no clip of "
+                f"no clip has the condition {column} in "
                 f"{', '.join(str(store.path) for store in mix.stores)}; there are: "
                 f"{', '.join(sorted(present)) or 'none'}"
             )
@@ -113,8 +155,8 @@ def whole_clips(store: TokenStore, split: Split, frames: int, text: str) -> Spli
 
     def fits(part: NDArray[Any]) -> NDArray[np.bool_]:
         fit = part["frames"] <= frames
-        for place in np.flatnonzero(~fit).tolist():
-            fit[place] = text not in told_of(store, int(part["clip"][place]))
+        for index in np.flatnonzero(~fit).tolist():
+            fit[index] = text not in conditions_of(store, int(part["clip"][index]))
         return fit
 
     return Split(*(part[fits(part)] for part in split))
@@ -126,10 +168,10 @@ _MAX_ROWS = 50_000
 class ClipConditions:
     """The conditions of windows, for `WindowReader`. Picklable.
 
-    stores: that the windows' `store` counts in. vocabulary: what the model can be told.
+    stores: that the windows' `store` counts in. vocabulary: what the model is conditioned on.
     """
 
-    def __init__(self, stores: Sequence[TokenStore], vocabulary: Vocabulary) -> None:
+    def __init__(self, stores: Sequence[TokenStore], vocabulary: ConditionVocabulary) -> None:
         self.stores = list(stores)
         self.vocabulary = vocabulary
         # Small collections are gone through often, and parsing a record costs more than reading it.
@@ -150,24 +192,24 @@ class ClipConditions:
         if row is None:
             if len(self._rows) >= _MAX_ROWS:
                 self._rows.clear()
-            row = self._rows[store, clip] = self.vocabulary.encode_known(self.told(store, clip))
+            row = self._rows[store, clip] = self.vocabulary.encode_known(self.values(store, clip))
         return row
 
-    def told(self, store: int, clip: int) -> dict[str, Any]:
+    def values(self, store: int, clip: int) -> dict[str, Any]:
         """What a clip's record says in the columns of the vocabulary."""
-        everything = told_of(self.stores[store], clip)
-        told: dict[str, Any] = {
+        everything = conditions_of(self.stores[store], clip)
+        values: dict[str, Any] = {
             c: everything[c] for c in self.vocabulary.columns if c in everything
         }
         column = self.vocabulary.vector
-        if column and column in told:
-            told[column] = read_vector(
-                self.stores[store], clip, told[column], column, self.vocabulary.vector_size
+        if column and column in values:
+            values[column] = read_vector(
+                self.stores[store], clip, values[column], column, self.vocabulary.vector_size
             )
-        return told
+        return values
 
 
-def told_of(store: TokenStore, clip: int) -> dict[str, str]:
+def conditions_of(store: TokenStore, clip: int) -> dict[str, str]:
     """All columns of a clip's record, its label and text among them, but for empty ones."""
     return dict(_columns(store.record(clip)))
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.synthesis.request import Conditions
 
 
 def encode_conditions(
-    rows: Sequence[Conditions], vocabulary: Vocabulary | None
+    rows: Sequence[Conditions], vocabulary: ConditionVocabulary | None
 ) -> tuple[dict[str, Tensor] | None, list[str]]:
     """The conditions of B samples as the model reads them, and notes for the user.
 
@@ -34,9 +34,10 @@ def encode_conditions(
                 f"train with conditioning=label or conditioning=text"
             )
         return None, []
-    texts = [row[vocabulary.text] for row in rows if row.get(vocabulary.text or "") is not None]
-    unknown = vocabulary.unknown_characters("".join(str(text) for text in texts))
-    notes = [f"left out of the text, as no text in training had them: {unknown}"] if unknown else []
+    column = vocabulary.text or ""
+    texts = [str(row[column]) for row in rows if column in row]
+    unknown = vocabulary.unknown_characters("".join(texts))
+    notes = [f"skipped in the text, as no text in training had them: {unknown}"] if unknown else []
     return vocabulary.encode([_with_vector(row, vocabulary.vector) for row in rows]), notes
 
 

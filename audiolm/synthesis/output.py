@@ -34,7 +34,7 @@ def write_whole(job: Job, out: Path) -> None:
             + (f"; the rest was cut at duration={_duration(job):g}" if cut else "")
         )
     _print_engine(job)
-    print("next: listen to them, or go on with a recording: prompt=FILE prompt_duration=2")
+    print("next: listen to them, or continue a recording: prompt=FILE prompt_duration=2")
 
 
 def write_growing(job: Job, out: Path) -> None:

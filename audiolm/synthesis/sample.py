@@ -21,7 +21,7 @@ from torch import Tensor
 
 from audiolm.audio import write_wav
 from audiolm.files import replacing
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.synthesis.detectors import Loop, Silence, longest_loop, longest_silence
 
 
@@ -136,7 +136,7 @@ class Sample:
         stem = stem_of(path)
         gain = write_wav(with_ending(stem, ".wav"), self.waveform, self.sample_rate)
         picture = with_ending(stem, ".png")
-        draw_spectrogram(picture, self.waveform, self.sample_rate, title or self.title)
+        plot_spectrogram(picture, self.waveform, self.sample_rate, title or self.title)
         return gain
 
     def _repr_html_(self) -> str:

@@ -11,10 +11,10 @@ from audiolm.training.callbacks.checkpoints import (
 from audiolm.training.callbacks.ema import EMA
 from audiolm.training.callbacks.interrupt import GracefulInterrupt
 from audiolm.training.callbacks.progress import StepProgressBar
-from audiolm.training.lm.data import TokenData, check_data_settings
+from audiolm.training.lm.data import TokenData
 from audiolm.training.lm.module import LanguageModelTraining
 from audiolm.training.lm.samples import SampleCallback
-from audiolm.training.lm.summary import describe_plan, measure_yardsticks
+from audiolm.training.lm.summary import describe_plan, measure_baselines
 from audiolm.training.loggers.metrics_csv import MetricsCSV
 from audiolm.training.loggers.wandb import make_wandb_logger
 from audiolm.training.optimisation import best_precision, make_optimizer
@@ -31,9 +31,8 @@ __all__ = [
     "StepProgressBar",
     "TokenData",
     "best_precision",
-    "check_data_settings",
     "describe_plan",
     "make_optimizer",
     "make_wandb_logger",
-    "measure_yardsticks",
+    "measure_baselines",
 ]

@@ -79,7 +79,7 @@ def full_batch(codes: Tensor, lengths: Tensor) -> WindowBatch:
     return {
         "codes": codes,
         "lengths": lengths,
-        "ends": torch.zeros(len(codes), dtype=torch.bool),
+        "reaches_end": torch.zeros(len(codes), dtype=torch.bool),
         "conditions": {},
         "full": codes.numel(),
     }
@@ -105,7 +105,7 @@ def trainee_of(
     """The module's model, with the loss that it trains on."""
 
     def loss() -> Tensor:
-        nats, _ = module.nats(batch)
+        nats, _ = module.predict(batch).nats()
         mean: Tensor = nats.sum() / batch["full"]
         return mean
 

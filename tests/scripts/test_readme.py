@@ -100,9 +100,9 @@ def fake_encodec(
 
 
 @pytest.fixture
-def told_recordings(tmp_path: Path) -> Path:
+def labelled_recordings(tmp_path: Path) -> Path:
     """Recordings named as those of the Free Spoken Digit Dataset, and with texts."""
-    folder = tmp_path / "told"
+    folder = tmp_path / "labelled"
     folder.mkdir()
     rng = np.random.default_rng(0)
     lines = ["file_name,text"]
@@ -118,7 +118,7 @@ def test_every_command_runs(
     workplace: Path,
     run_script: RunScript,
     recordings: Path,
-    told_recordings: Path,
+    labelled_recordings: Path,
     fake_encodec: None,
 ) -> None:
     ran = commands()
@@ -129,7 +129,7 @@ def test_every_command_runs(
     for words in ran:
         script = Path(words[0]).stem
         recipe = next((w for w in words if w.startswith("experiment=")), recipe)
-        folder = recordings if recipe is None else told_recordings
+        folder = recordings if recipe is None else labelled_recordings
         arguments = [
             word.replace("=DIR", f"={folder}").replace("=FILE", f"={a_file}") for word in words[1:]
         ]

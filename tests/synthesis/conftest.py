@@ -9,12 +9,12 @@ import torch
 
 from audiolm.codec import EncodecCodec
 from audiolm.model.checkpoint import TrainedModel, build_model
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.synthesis.synthesizer import Synthesizer
 
 CONTEXT = 30
 
-VOCABULARY = Vocabulary(
+VOCABULARY = ConditionVocabulary(
     {"label": ["no", "oh", "so"], "speaker": ["ada", "ben"]},
     text="text",
     alphabet=" hnos",
@@ -27,10 +27,10 @@ VOCABULARY = Vocabulary(
 @pytest.fixture(scope="session")
 def make_synthesizer(
     make_tiny_codec: Callable[..., EncodecCodec],
-) -> Callable[[Vocabulary | None], Synthesizer]:
+) -> Callable[[ConditionVocabulary | None], Synthesizer]:
     """`make_synthesizer(vocabulary)`; None for an unconditional model."""
 
-    def make(vocabulary: Vocabulary | None = VOCABULARY) -> Synthesizer:
+    def make(vocabulary: ConditionVocabulary | None = VOCABULARY) -> Synthesizer:
         codec = make_tiny_codec()
         settings = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "end_token": True}
         with torch.random.fork_rng([]):

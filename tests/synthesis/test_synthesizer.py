@@ -143,8 +143,8 @@ def test_engines_are_built_once(synthesizer: Synthesizer) -> None:
     [
         ({"temprature": 0.5}, "temprature is neither .* did you mean temperature"),
         ({"lable": "no"}, r"did you mean label\?; its conditions are label, speaker, text"),
-        ({"label": "noo"}, "label=noo is no label of this model"),
-        ({"conditions": {"mood": "sad"}}, "mood is none of this model's conditions"),
+        ({"label": "noo"}, "label=noo is not a label of this model"),
+        ({"conditions": {"mood": "sad"}}, "mood is not one of this model.s conditions"),
         ({"temperature": 0}, "temperature=0 must be"),
         ({"top_k": 0}, "top_k=0 must be at least 1"),
         ({"duration": 0}, "duration=0 s must be above 0"),
@@ -193,7 +193,7 @@ def test_folders_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="no run with a checkpoint"):
         Synthesizer.load()
-    with pytest.raises(FileNotFoundError, match=r"is no run's folder: .* runs/NAME/TIME"):
+    with pytest.raises(FileNotFoundError, match=r"is not a run's folder: .* runs/NAME/TIME"):
         Synthesizer.load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.ckpt"):
         Synthesizer.load("nowhere.ckpt")

@@ -1,4 +1,4 @@
-"""The two checkpoints of a run: the one it goes on from, the best one, and how they are written.
+"""The two checkpoints of a run: the one it resumes from, the best one, and how they are written.
 
 A checkpoint is whole or not there, and holds data, never code.
 """
@@ -15,6 +15,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from audiolm.model.checkpoint import read_checkpoint
+from audiolm.run_folder import BEST, LAST
 
 
 class LastCheckpoint(Checkpoint):
@@ -34,7 +35,7 @@ class LastCheckpoint(Checkpoint):
             raise ValueError(
                 f"callbacks.checkpoint.every_n_train_steps={every_n_train_steps} must be at least 1"
             )
-        self.path = Path(dirpath) / "last.ckpt"
+        self.path = Path(dirpath) / LAST
         self.every_n_train_steps = every_n_train_steps
         self._saved_at = 0
 
@@ -61,25 +62,26 @@ class BestCheckpoint(ModelCheckpoint):
     """Keeps the checkpoint of the lowest validation loss, also over a resumed run.
 
     last.ckpt is written before the validation of its step and does not know its result. A run that
-    went on from there would take a worse checkpoint for the best one; the file of the best one
+    resumed there would take a worse checkpoint for the best one; the file of the best one
     itself knows better.
 
     Args:
         dirpath: folder of the file.
-        filename: its name, without .ckpt.
         monitor: name of the loss.
     """
 
     def __init__(
         self,
         dirpath: str | Path,
-        filename: str = "best",
         monitor: str = "valid/nats_per_code",
     ) -> None:
+        self.path = Path(dirpath) / BEST
         super().__init__(
-            dirpath=dirpath, filename=filename, monitor=monitor, enable_version_counter=False
+            dirpath=dirpath,
+            filename=self.path.stem,
+            monitor=monitor,
+            enable_version_counter=False,
         )
-        self.path = Path(dirpath) / f"{filename}.ckpt"
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         super().on_train_start(trainer, module)
@@ -125,7 +127,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         except (OSError, RuntimeError) as error:  # torch may hide the OSError of a full disk
             raise OSError(
                 f"{path}: the checkpoint could not be written ({_first_line(error)}); "
-                f"{'the older one is kept: ' if path.exists() else ''}free some space and go on "
+                f"{'the older one is kept: ' if path.exists() else ''}free some space and resume "
                 f"with ckpt_path=last"
             ) from error
         finally:

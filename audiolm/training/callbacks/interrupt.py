@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a training with a checkpoint that goes on where it stopped."""
+"""Ctrl-C and SIGTERM end a training with a checkpoint that resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from audiolm.parallel import begin_worker
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -22,7 +20,7 @@ class GracefulInterrupt(Callback):
     """The first Ctrl-C (or SIGTERM) ends the current step, saves, and stops; the second kills.
 
     Lightning's own answer is to drop the step and to exit with status 1. Here `Trainer.fit` returns
-    as if training were over, with `interrupted` set: say how to go on, and exit with status 130.
+    as if training were over, with `interrupted` set: say how to resume, and exit with status 130.
     No validation runs any more. After a second Ctrl-C `fit` does not return (Lightning exits).
 
     With several processes all of them stop after the same step, whichever got the signal.
@@ -106,9 +104,3 @@ class GracefulInterrupt(Callback):
         while self._old_handlers:
             number, handler = self._old_handlers.popitem()
             signal.signal(number, handler)
-
-
-def ignore_interrupts(worker_id: int) -> None:
-    """`worker_init_fn` of a DataLoader: Ctrl-C reaches its workers too, and the step needs them."""
-    begin_worker(worker_id)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,29 +15,25 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.batches.windows import WindowBatch
 from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import drop_conditions
-from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
+from audiolm.model.likelihood import Prediction, predict
+from audiolm.model.loss import bits_per_second, mean_nats
 from audiolm.training.lm.clock import StepClock
 from audiolm.training.loggers.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import clip_gradients, make_optimizer, take_settings_from
+from audiolm.training.optimisation import (
+    clip_gradients,
+    make_optimizer,
+    override_optimizer_settings,
+)
 
 Batch = WindowBatch
 
 
-def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float) -> Tensor:
-    """Steps (B, K, S) with some of their codes replaced by random ones.
-
-    In each row another share of them, 0 to twice `share`. A model that has only ever read true
-    codes learns a small set by heart from them: its first wrong code in drawing takes it where
-    nothing was learnt, and what it is told is of no use to it.
-
-    Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
-    """
-    shares = 2 * share * torch.rand(len(steps), 1, 1)
-    replaced = (torch.rand(steps.shape) < shares).to(steps.device) & is_code
-    noise = torch.randint(codebook_size, steps.shape).to(steps.device)
-    return torch.where(replaced, noise, steps)
+def check_history_noise(history_noise: float) -> None:
+    """Raise ValueError for a share of random codes that is out of range."""
+    if not 0 <= history_noise <= 0.5:
+        raise ValueError(f"history_noise={history_noise} must be from 0 to 0.5")
 
 
 class LanguageModelTraining(pl.LightningModule):
@@ -52,11 +48,12 @@ class LanguageModelTraining(pl.LightningModule):
         codec: the codec's identity (`Codec.identity`).
         context_frames: frames of a training window.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
-        conditioning: what the model is told, as `Vocabulary.settings` gives it; None for nothing.
+        conditioning: what the model is conditioned on, as `ConditionVocabulary.settings` gives it;
+            None for nothing.
         history_noise: share of the codes that are read in training as random ones, on average.
         seed: of all that is random; that of step n follows from (seed, n, rank).
         data: where the codes come from and how they are dealt out; kept with the checkpoint for
-            those that go on from it or evaluate it, and not used here.
+            those that resume from it or evaluate it, and not used here.
 
     Raises:
         ValueError: for settings that do not fit together.
@@ -75,11 +72,12 @@ class LanguageModelTraining(pl.LightningModule):
         data: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= history_noise <= 0.5:
-            raise ValueError(f"history_noise={history_noise} must be from 0 to 0.5")
+        check_history_noise(history_noise)
         self.save_hyperparameters()
         self.history_noise = history_noise
-        self.vocabulary = None if conditioning is None else Vocabulary.from_settings(conditioning)
+        self.vocabulary = (
+            None if conditioning is None else ConditionVocabulary.from_settings(conditioning)
+        )
         self.model, self.pattern = build_model(
             model, pattern, codec, context_frames, self.vocabulary
         )
@@ -94,26 +92,18 @@ class LanguageModelTraining(pl.LightningModule):
         zeros = torch.zeros(self.model.num_codebooks, device=self.device, dtype=torch.float64)
         return zeros, zeros.clone(), zeros[0].clone()
 
-    def logits(self, batch: Batch, history_noise: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits (B, K, S, V') of a batch, the steps (B, K, S) they predict, and which count."""
-        steps, mask = lay_out(
-            batch["codes"],
-            batch["lengths"],
-            batch["ends"] if self.model.end_token else None,
+    def predict(self, batch: Batch, history_noise: float = 0.0) -> Prediction:
+        """What the model expects of a batch."""
+        return predict(
+            self.model,
             self.pattern,
             self.context_frames,
-            self.model.special,
+            batch["codes"],
+            batch["lengths"],
+            batch["reaches_end"],
+            batch["conditions"],
+            history_noise,
         )
-        conditions = batch["conditions"] if self.vocabulary else None
-        read = steps
-        if history_noise:
-            is_code = mask & (steps < self.model.codebook_size)
-            read = with_noise(steps, is_code, self.model.codebook_size, history_noise)
-        return self.model(read, conditions), steps, mask
-
-    def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed nats (K,) and numbers of predictions (K,) of a batch; the end of a clip is one."""
-        return codebook_nats(*self.logits(batch))
 
     def on_train_start(self) -> None:
         for logger in self.trainer.loggers:
@@ -122,21 +112,21 @@ class LanguageModelTraining(pl.LightningModule):
         if self.trainer.global_step > 0:
             fresh = make_optimizer(self.model, self.trainer.max_steps, **self.optim)
             schedule = self.trainer.lr_scheduler_configs[0].scheduler
-            take_settings_from(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
+            override_optimizer_settings(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
         self._train = self._no_nats()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         self.clock.start_step()
         # Dropout of a step depends on the step alone: a resumed run needs no random state, and
-        # nothing else that draws numbers (sampling, validation) can change the training.
-        words = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
-        torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        # nothing else that takes random numbers (sampling, validation) can change the training.
+        seeds = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         if self.vocabulary is not None and self.vocabulary.drop:
             dropped = drop_conditions(batch["conditions"], self.vocabulary.drop)
             batch = {**batch, "conditions": dropped}
-        nats, counts = codebook_nats(*self.logits(batch, self.history_noise))
+        nats, counts = self.predict(batch, self.history_noise).nats()
         frames = batch["lengths"].sum()
         mean = mean_nats(nats.detach(), counts)
         if not bool(torch.isfinite(mean)):
@@ -144,7 +134,7 @@ class LanguageModelTraining(pl.LightningModule):
         for total, new in zip(self._train, (nats.detach(), counts, frames), strict=True):
             total += new
         self.clock.count(int(frames) * self.model.num_codebooks)
-        self.log("loss", mean, prog_bar=True, logger=False)
+        self.log("loss (nats per code)", mean, prog_bar=True, logger=False)
         # Divided by what a batch of full windows holds, which is the same for all batches: so a
         # code weighs the same in whatever batch, accumulated batch or process it is trained on.
         return nats.sum() / batch["full"]
@@ -176,12 +166,12 @@ class LanguageModelTraining(pl.LightningModule):
         self._valid = self._no_nats()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        sums = (*self.nats(batch), batch["lengths"].sum())
+        sums = (*self.predict(batch).nats(), batch["lengths"].sum())
         for total, new in zip(self._valid, sums, strict=True):
             total += new
 
     def on_validation_epoch_end(self) -> None:
-        # Sums over all ranks, then one division: every held-out code counts once and the same.
+        # Sums over all ranks, then one division: every validation code counts once and the same.
         sums = [self.trainer.strategy.reduce(x, reduce_op="sum") for x in self._valid]
         self._log_nats("valid", *cast(list[Tensor], sums))
 

@@ -20,6 +20,8 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
+from audiolm.run_folder import RunFolder
+
 _MODES = ("auto", "online", "offline", "disabled")
 
 
@@ -33,7 +35,7 @@ def make_wandb_logger(
     finish_timeout: float = 60.0,
     **init: Any,
 ) -> Logger | None:
-    """Start the W&B run of a run folder, or go on with it; its files go to `run_dir`/wandb.
+    """Start the W&B run of a run folder, or resume it; its files go to `run_dir`/wandb.
 
     Prints one line: the run's address, or how to upload it later, or why there is none.
 
@@ -61,7 +63,7 @@ def make_wandb_logger(
         mode = os.environ.get("WANDB_MODE") or "online"
     if mode == "disabled" or getattr(rank_zero_only, "rank", 0) != 0:
         return None
-    folder = Path(run_dir).absolute() / "wandb"
+    folder = RunFolder(Path(run_dir).absolute()).wandb
     upload = f"upload later with: wandb sync {shlex.quote(str(folder))}/offline-run-*"
     try:
         import wandb
@@ -107,13 +109,13 @@ def make_wandb_logger(
 
 
 class TolerantWandbLogger(WandbLogger):
-    """Lightning's logger, but an error of W&B gives one line, once, and the training goes on."""
+    """Lightning's logger, but an error of W&B gives one line, once, and the training continues."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._has_failed = False
         # As Lightning does for a run that it starts: the x axis is the step of the training, which
-        # a resumed run goes on with, and not W&B's count of calls.
+        # a resumed run continues, and not W&B's count of calls.
         self.experiment.define_metric("trainer/global_step")
         self.experiment.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
@@ -162,7 +164,7 @@ class TolerantWandbLogger(WandbLogger):
             if not self._has_failed:
                 self._has_failed = True
                 print(
-                    f"W&B failed ({_first_line(error)}); training goes on, "
+                    f"W&B failed ({_first_line(error)}); training continues, "
                     f"metrics.csv has all numbers",
                     flush=True,
                 )

@@ -1,4 +1,4 @@
-"""Draw samples of a checkpoint that is told what to say, each until it ends by itself.
+"""Generate samples of a checkpoint on given conditions, each until it ends by itself.
 
 B samples, K codebooks, N audio samples, T codec frames.
 """
@@ -19,7 +19,7 @@ from audiolm.model.checkpoint import TrainedModel
 from audiolm.synthesis.sample import Sample
 from audiolm.synthesis.synthesizer import Synthesizer
 
-_BATCH = 50  # samples drawn at once
+_BATCH = 50  # samples generated at once
 
 _WINDOWS = 2
 """How many windows of the model a sample may take. One is too few where recordings are as long:
@@ -31,7 +31,7 @@ def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, 
 
     Raises:
         ValueError, OSError: one of them cannot be loaded, the codec is not mono, or the model is
-            not told one of `columns`.
+            not conditioned on one of `columns`.
     """
     synthesizer = Synthesizer.load(path, device="cpu")
     trained, codec = synthesizer.trained, synthesizer.codec
@@ -39,43 +39,44 @@ def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, 
     missing = [column for column in columns if column not in known]
     if missing:
         raise ValueError(
-            f"{path} is told {', '.join(known) or 'nothing'}, but {', '.join(missing)} is needed "
-            "to judge it; train with it as a condition"
+            f"{path} is conditioned on {', '.join(known) or 'nothing'}, but {', '.join(missing)} "
+            "is needed to evaluate it; train with it as a condition"
         )
     if codec.channels != 1:
-        raise ValueError(f"{path}: its codec has {codec.channels} channels; mono is judged only")
+        raise ValueError(f"{path}: its codec has {codec.channels} channels; only mono is evaluated")
     return trained, codec
 
 
-def draw_samples(
+def generate_samples(
     trained: TrainedModel,
     codec: EncodecCodec,
-    told: Sequence[Mapping[str, Any]],
+    conditions: Sequence[Mapping[str, Any]],
     sampling: Sampling,
     seed: int = 0,
     best_of: int = 1,
 ) -> list[Sample]:
-    """A sample of what is `told`, for each, of at most `_WINDOWS`; the i-th from `seed` + i.
+    """A sample of each of `conditions`, of at most `_WINDOWS`; the i-th from `seed` + i.
 
-    Of several, as `generate.py best_of` draws them, the one that the model finds the most probable.
+    Of several, as `generate.py best_of` generates them, the one that the model finds the most
+    probable.
 
     Raises:
-        ValueError: the model does not know what is told, or the settings do not go together.
+        ValueError: the model does not know a condition, or the settings do not go together.
     """
     assert trained.vocabulary is not None  # as `load_conditioned` makes sure
-    words = [words for words in told for _ in range(best_of)]
+    wanted = [one for one in conditions for _ in range(best_of)]
     job = Synthesizer(trained, codec).job(
-        range(seed, seed + len(words)),
+        range(seed, seed + len(wanted)),
         _WINDOWS * trained.context_frames,
         sampling=sampling,
-        conditions=trained.vocabulary.encode(words),
+        conditions=trained.vocabulary.encode(wanted),
         best_of=best_of,
         batch_size=_BATCH,
     )
     return job.samples(score=False)
 
 
-def write_judgement(
+def write_evaluation(
     out: Path,
     options: argparse.Namespace,
     trained: TrainedModel,
@@ -84,7 +85,7 @@ def write_judgement(
     table: str,
     **more: Any,
 ) -> None:
-    """Print the table; write judged.json in `out`: what was judged, how, and the rows."""
+    """Print the table; write evaluation.json in `out`: what was evaluated, how, and the rows."""
     print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
     print(table)
     result = {
@@ -97,7 +98,7 @@ def write_judgement(
         "sampling": {name: asdict(one) for name, one in samplings_of(options).items()},
         "rows": {name: asdict(row) for name, row in rows.items()},
     }
-    with replacing(out / "judged.json") as temporary:
+    with replacing(out / "evaluation.json") as temporary:
         temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"\nwritten to {out}")
 
