@@ -24,7 +24,8 @@ def examples(page: Path) -> Iterator[Example]:
     """The ```python blocks of a page; a ```text block that follows one at once is its output."""
     text = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+    for i, block in enumerate(blocks):
+        following = blocks[i + 1] if i + 1 < len(blocks) else None
         if block["language"] != "python":
             continue
         output = None
