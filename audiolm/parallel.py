@@ -67,7 +67,7 @@ def as_a_workers_death(error: RuntimeError, kept: str) -> ChildProcessError:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part `number` of `count`, counted from 0 as `shard` and `num_shards` on the command line.
+    """Part `number` of `count`, counted from 0 as `part` and `num_parts` on the command line.
 
     The only part of one is the whole.
     """
@@ -83,10 +83,10 @@ def check_part(part: Part) -> None:
     """Raise ValueError for a part that is not one of its count."""
     if part.count < 1 or not 0 <= part.number < part.count:
         raise ValueError(
-            f"shard={part.number} num_shards={part.count}: "
+            f"part={part.number} num_parts={part.count}: "
             + (
-                f"shards count from 0, give 0 to {part.count - 1}"
+                f"parts count from 0, give 0 to {part.count - 1}"
                 if part.count > 0
-                else "give at least 1 for num_shards"
+                else "give at least 1 for num_parts"
             )
         )

@@ -43,7 +43,7 @@ def checkpoint_to_resume(ckpt_path: str | None, run_dir: Path, name: str) -> Pat
 
 
 def best_validation(run_dir: Path) -> dict[str, float]:
-    """Figures of the validation with the lowest loss, by name without "valid/"."""
+    """Metrics of the validation with the lowest loss, by name without "valid/"."""
     path = run_dir / "metrics.csv"
     if not path.is_file():  # after fewer steps than are logged
         return {}
@@ -60,7 +60,7 @@ def best_validation(run_dir: Path) -> dict[str, float]:
 
 
 @contextmanager
-def alone_in(run_dir: Path) -> Iterator[None]:
+def lock_run_folder(run_dir: Path) -> Iterator[None]:
     """Keep the run's folder for this training; two in one folder would mix their files."""
     if is_helper_process():
         yield
@@ -97,7 +97,7 @@ def _is_codec_run(checkpoint: Path) -> bool:
 
 
 def best_checkpoint(run_dir: Path) -> Path:
-    """The best one of a run, or its last where nothing was held out."""
+    """The best one of a run, or its last where there is no validation set."""
     best = run_dir / "checkpoints" / "best.ckpt"
     return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
 

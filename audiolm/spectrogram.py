@@ -74,8 +74,8 @@ def log_mel_spectrogram(
     return decibels
 
 
-def draw_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title: str) -> None:
-    """Draw ``waveform`` (C, N) or (N,) as a PNG file: waveform above, mel spectrogram below.
+def plot_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title: str) -> None:
+    """Plot ``waveform`` (C, N) or (N,) as a PNG file: waveform above, mel spectrogram below.
 
     The spectrogram's colours span `RANGE` decibels from its peak down. Of many channels the
     waveform's outline encloses all, and the spectrogram shows the mean. Of a long recording the
@@ -89,7 +89,8 @@ def draw_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
     """
     waveform = _channels(waveform, sample_rate)
     duration = waveform.shape[1] / sample_rate
-    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be told apart.
+    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be
+    # distinguished.
     hop = max(min(HOP, duration / _COLUMNS), duration / (2 * _COLUMNS))
     decibels = log_mel_spectrogram(waveform, sample_rate, hop=hop)
 
@@ -101,12 +102,12 @@ def draw_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
     scale = figure.add_subplot(grid[1, 1])
 
     figure.suptitle(title, fontsize=11, parse_math=False, wrap=True)
-    _draw_waveform(above, waveform, sample_rate)
+    _plot_waveform(above, waveform, sample_rate)
     above.set_xlim(0, duration)
 
     hop_samples = max(1, round(hop * sample_rate))
     peak = float(decibels.max())
-    top = peak if peak > FLOOR else 0.0  # silence is drawn dark
+    top = peak if peak > FLOOR else 0.0  # silence is plotted dark
     mels, frames = decibels.shape
     image = below.imshow(
         decibels.numpy(),
@@ -145,11 +146,11 @@ def _channels(waveform: Tensor, sample_rate: int) -> Tensor:
     waveform = waveform.detach().cpu().float()
     bad = int((~waveform.isfinite()).sum())
     if bad:
-        raise ValueError(f"waveform holds {bad} NaN or Inf samples: there is nothing to draw")
+        raise ValueError(f"waveform holds {bad} NaN or Inf samples: there is nothing to plot")
     return waveform if waveform.ndim == 2 else waveform[None]
 
 
-def _draw_waveform(axes: Axes, waveform: Tensor, sample_rate: int) -> None:
+def _plot_waveform(axes: Axes, waveform: Tensor, sample_rate: int) -> None:
     samples = waveform.numpy()
     num_samples = samples.shape[1]
     step = math.ceil(num_samples / _COLUMNS)
@@ -176,9 +177,9 @@ def _mark_frequencies(axes: Axes, mels: int, sample_rate: int) -> None:
     ticks: dict[int, float] = {}
     for frequency in _TICKS:
         # Band i is centred at (i + 1) / (mels + 1) of the scale.
-        place = mel(frequency) / mel(sample_rate / 2) * (mels + 1) - 1
-        crowded = ticks and min(ticks.values()) - place < 0.05 * mels
-        if -0.5 <= place <= mels - 0.5 and not crowded:
-            ticks[frequency] = place
+        row = mel(frequency) / mel(sample_rate / 2) * (mels + 1) - 1
+        crowded = ticks and min(ticks.values()) - row < 0.05 * mels
+        if -0.5 <= row <= mels - 0.5 and not crowded:
+            ticks[frequency] = row
     labels = [f"{f} Hz" if f < 1000 else f"{f // 1000} kHz" for f in ticks]
     axes.set_yticks(list(ticks.values()), labels)

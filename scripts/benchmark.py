@@ -1,7 +1,7 @@
 """Measure speed beside the alternatives: python scripts/benchmark.py [sections=[encode]]
 
 Every candidate is timed in each of several rounds, beside the machine's limits. Close other
-programs first: samples that they disturb are told apart, but all samples may be.
+programs first: samples that they disturb are marked, but all samples may be.
 """
 
 from __future__ import annotations

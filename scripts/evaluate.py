@@ -1,7 +1,7 @@
 """What a trained model is worth: python scripts/evaluate.py [key=value]
 
-On held-out recordings: the loss beside its yardsticks, in bits of audio, and calibration. On
-samples: how far they are from held-out clips, and what they have from the training set.
+On validation recordings: the loss beside its baselines, in bits of audio, and calibration. On
+samples: how far they are from validation clips, and what they have from the training set.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ from audiolm.cli.app import start
 from audiolm.cli.build import make_sampling
 from audiolm.cli.store import codes
 from audiolm.codec import load_codec
-from audiolm.evaluation.held_out import Figures, check_words, data_of_the_run, held_out_figures
-from audiolm.evaluation.page import draw_page
+from audiolm.evaluation.page import plot_page
 from audiolm.evaluation.published import check_published
 from audiolm.evaluation.samples import Samples
 from audiolm.evaluation.table import evaluation_table, flat_numbers
+from audiolm.evaluation.validation import (
+    Metrics,
+    check_conditions,
+    data_of_the_run,
+    validation_metrics,
+)
 from audiolm.files import replacing
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
@@ -51,7 +56,7 @@ def main(cfg: DictConfig) -> None:
         vocabulary=trained.vocabulary,
     )
     check_codec(data.mix.stores[0], module.codec)
-    check_words(trained, data)
+    check_conditions(trained, data)
     if not data.valid_frames:
         raise ValueError(
             "data.valid_fraction=0 holds nothing out; pass data=folder data.path=DIR with a "
@@ -63,28 +68,28 @@ def main(cfg: DictConfig) -> None:
         samples = Samples(
             trained, data, codec, make_sampling(cfg), cfg.num_samples, cfg.duration, cfg.seed
         )
-    figures = {
+    metrics = {
         "checkpoint": str(path),
         "step": trained.step,
-        **held_out_figures(module, trained, data, device),
+        **validation_metrics(module, trained, data, device),
     }
     out = Path(cfg.out) if cfg.out else run_folder(path) / "evaluation.json"
     if samples is not None:
-        write(figures, out)  # what is known by now; drawing may be stopped
-        samples.draw()
+        write(metrics, out)  # what is known by now; generating may be stopped
+        samples.generate()
         samples.save(out.with_suffix(""))
-        figures |= samples.figures(cfg.audit)
-    write(figures, out)
-    print(evaluation_table(figures))
+        metrics |= samples.metrics(cfg.audit)
+    write(metrics, out)
+    print(evaluation_table(metrics))
     if samples is not None and cfg.published:
         # Last, since it may fail for want of a network: all else is written by then.
-        figures["published"] = samples.published(cfg.published, **cfg.published_models)
-        write(figures, out)
-        print(evaluation_table({"published": figures["published"]}))
+        metrics["published"] = samples.published(cfg.published, **cfg.published_models)
+        write(metrics, out)
+        print(evaluation_table({"published": metrics["published"]}))
     print(f"written to {out} and {out.with_suffix('.png')}")
     if samples is not None:
         print(f"samples in {out.with_suffix('')}")
-    log(cfg, figures, run_folder(path), out.with_suffix(".png"))
+    log(cfg, metrics, run_folder(path), out.with_suffix(".png"))
 
 
 def load_module(path: Path) -> tuple[LanguageModelTraining, TrainedModel]:
@@ -105,26 +110,26 @@ def check_settings(cfg: DictConfig, trained: TrainedModel) -> None:
     if cfg.published and not cfg.num_samples:
         raise ValueError("published metrics are of samples; raise num_samples=0 too")
     words = trained.vocabulary
-    check_published(cfg.published, have_words=bool(words and (words.text or words.labels)))
+    check_published(cfg.published, have_texts=bool(words and (words.text or words.labels)))
     check_sampling(make_sampling(cfg), trained.model, trained.vocabulary)
 
 
-def write(figures: Figures, out: Path) -> None:
-    """The figures as JSON, and a page of plots beside."""
+def write(metrics: Metrics, out: Path) -> None:
+    """The metrics as JSON, and a page of plots beside."""
     with replacing(out) as temporary:
-        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    title = f"{figures['checkpoint']}, step {figures['step']}"
-    draw_page(out.with_suffix(".png"), figures, title)
+        temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    title = f"{metrics['checkpoint']}, step {metrics['step']}"
+    plot_page(out.with_suffix(".png"), metrics, title)
 
 
-def log(cfg: DictConfig, figures: Figures, run: Path, page: Path) -> None:
-    """The figures and their page, to the W&B run of the training where it has one."""
+def log(cfg: DictConfig, metrics: Metrics, run: Path, page: Path) -> None:
+    """The metrics and their page, to the W&B run of the training where it has one."""
     if not (run / "wandb").is_dir():
         return
     logger = make_wandb_logger(run, cfg.logger.project, mode=cfg.logger.mode)
     if isinstance(logger, WandbLogger):
-        logger.log_metrics(flat_numbers(figures, "evaluation"), figures["step"])
-        logger.log_image("evaluation", [str(page)], figures["step"])
+        logger.log_metrics(flat_numbers(metrics, "evaluation"), metrics["step"])
+        logger.log_image("evaluation", [str(page)], metrics["step"])
         logger.finalize("success")
 
 

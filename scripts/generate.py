@@ -33,14 +33,14 @@ from audiolm.generation import Sampling, cut_at_end, prepare, stream
 from audiolm.generation.engines.engine import Engine, why_not_native
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.likelihood import nats_per_code
 from audiolm.run_folder import (
     codec_folders,
     find_checkpoint,
     out_folder,
 )
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.synthesis.detectors import longest_loop, longest_silence
 
 
@@ -137,7 +137,7 @@ def told_by(cfg: DictConfig) -> dict[str, Any]:
 
 
 def read_conditions(
-    told: dict[str, Any], vocabulary: Vocabulary | None, count: int
+    told: dict[str, Any], vocabulary: ConditionVocabulary | None, count: int
 ) -> dict[str, Tensor] | None:
     """What the user tells of each of `count` samples; None for an unconditional model.
 
@@ -156,7 +156,7 @@ def read_conditions(
     if (text := told.get(vocabulary.text or "")) is not None:
         unknown = vocabulary.unknown_characters(text)
         if unknown:
-            print(f"left out of the text, as no text in training had them: {unknown}")
+            print(f"skipped in the text, as no text in training had them: {unknown}")
     vector = told.get(vocabulary.vector or "")
     if isinstance(vector, str) and vector.endswith(".npy"):
         try:
@@ -305,7 +305,7 @@ def write_whole(drawing: Drawing, duration: float, out: Path, about: dict[str, A
         stem = out / f"sample_{i:03d}"
         gain = write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
         title = f"step {about['step']}, seed {sample.seed}"
-        draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
+        plot_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
         figures = {
             "seed": sample.seed,
             "duration": waveform.shape[1] / codec.sample_rate,

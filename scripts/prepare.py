@@ -1,6 +1,6 @@
 """Check and encode recordings: python scripts/prepare.py data=folder data.path=DIR codec=...
 
-check=true stops after the check. shard=0 num_shards=4 does the first of four parts of the work.
+check=true stops after the check. part=0 num_parts=4 does the first of four parts of the work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from audiolm.parallel import Part, check_part
 
 
 def main(cfg: DictConfig) -> None:
-    part = Part(cfg.shard, cfg.num_shards)
+    part = Part(cfg.part, cfg.num_parts)
     check_part(part)
     if not 0 <= cfg.data.valid_fraction < 1:
         raise ValueError(f"data.valid_fraction={cfg.data.valid_fraction} must be from 0 to below 1")

@@ -17,36 +17,36 @@ from audiolm.cli.build import make_codec, make_sampling
 from audiolm.cli.compose import CONFIGS
 from audiolm.cli.store import codes
 from audiolm.cli.training import (
-    carry_codec_along,
     exit_interrupted,
     is_conditional,
     make_callbacks,
     make_loggers,
     make_module,
     make_trainer,
+    save_codec_copy,
 )
 from audiolm.demo.callback import score_demo
 from audiolm.demo.melodies import is_demo
 from audiolm.generation.engines.build import find_compiler
 from audiolm.generation.sampling import check_sampling
 from audiolm.run_folder import (
-    alone_in,
     best_checkpoint,
     best_validation,
     checkpoint_to_resume,
     is_helper_process,
+    lock_run_folder,
 )
 from audiolm.tokens import Mix
-from audiolm.tokens.baselines import Yardsticks
+from audiolm.tokens.baselines import Baselines
 from audiolm.training import (
     GracefulInterrupt,
     TokenData,
     check_data_settings,
     describe_plan,
     make_optimizer,
-    measure_yardsticks,
+    measure_baselines,
 )
-from audiolm.training.resume import check_same_run, words_of_the_run
+from audiolm.training.resume import check_same_run, checkpoint_vocabulary
 
 
 def main(cfg: DictConfig) -> None:
@@ -64,9 +64,9 @@ def main(cfg: DictConfig) -> None:
     interrupt = GracefulInterrupt(run_dir / "checkpoints" / "last.ckpt")
     trainer = make_trainer(cfg, run_dir, [*make_callbacks(cfg, codec, run_dir), interrupt])
     if cfg.compile:
-        find_compiler()  # its absence is found now, and told in one line
+        find_compiler()  # its absence is found now, and reported in one line
 
-    with alone_in(run_dir):
+    with lock_run_folder(run_dir):
         clock = [time.perf_counter()]
         stores = codes(cfg, codec)
         if is_conditional(cfg):  # the words stand in the stores
@@ -76,7 +76,7 @@ def main(cfg: DictConfig) -> None:
                 mix, cfg.data.valid_fraction, module.hparams["context_frames"], **conditioning
             )
             if resume_from is not None and words is not None:
-                words = words_of_the_run(words, resume_from)
+                words = checkpoint_vocabulary(words, resume_from)
             module = make_module(cfg, codec, words)
             if resume_from is not None:
                 check_same_run(module, resume_from, cfg.trainer.max_steps)
@@ -96,22 +96,22 @@ def main(cfg: DictConfig) -> None:
             vocabulary=module.vocabulary,
         )
         clock.append(time.perf_counter())
-        yardsticks = measure_yardsticks(data)
+        baselines = measure_baselines(data)
         if not is_helper_process():
-            carry_codec_along(codec, run_dir)
-            plan = describe_plan(module, data, yardsticks, trainer, cfg.callbacks.ema.decay)
+            save_codec_copy(codec, run_dir)
+            plan = describe_plan(module, data, baselines, trainer, cfg.callbacks.ema.decay)
             print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
         trainer.loggers = make_loggers(cfg, run_dir)
         trainer.fit(module, data, ckpt_path=resume_from)
         clock.append(time.perf_counter())
-    report(trainer, run_dir, yardsticks, interrupt.interrupted)
+    report(trainer, run_dir, baselines, interrupt.interrupted)
     if is_demo(cfg.data) and cfg.callbacks.samples.num_samples and trainer.is_global_zero:
         score_demo(run_dir, codec, cfg.data.path, make_sampling(cfg), cfg.seed, clock)
     if trainer.is_global_zero:
         print(f"next      {command_to_generate(best_checkpoint(run_dir), cfg, data)}")
 
 
-def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted: bool) -> None:
+def report(trainer: Trainer, run_dir: Path, baselines: Baselines, interrupted: bool) -> None:
     """Where the result is, and what to run next."""
     if not trainer.is_global_zero:
         return
@@ -124,7 +124,7 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
     if best is not None:
         print(
             f"best      validation loss {best:.3f} nats per code, "
-            f"unigram {yardsticks.unigram_mean:.3f}, uniform {yardsticks.uniform:.3f}"
+            f"unigram {baselines.unigram_mean:.3f}, uniform {baselines.uniform:.3f}"
         )
     if (run_dir / "samples").is_dir():
         print(f"samples   {run_dir / 'samples'}")
@@ -133,12 +133,13 @@ def report(trainer: Trainer, run_dir: Path, yardsticks: Yardsticks, interrupted:
 
 
 def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:
-    """The command that draws with the run's own sampling, told what its first sample is told."""
+    """The command that generates with the run's sampling and its first sample's conditions."""
     words = [f"ckpt_path={checkpoint}"]
     for told in data.examples(1):
         known = data.conditions.vocabulary.labels if data.conditions else {}
         for column, value in told.items():
-            # Not a vector, which is no argument of a command, nor a name that held-out clips have.
+            # Not a vector, which is no argument of a command, nor a name that validation clips
+            # have.
             if isinstance(value, str) and value in known.get(column, [value]):
                 words.append(f"conditioning.{column}={value}")
         words.append(f"duration={cfg.context:g}")  # at most: it ends by itself

@@ -18,7 +18,7 @@ from audiolm.codec.settings import check_settings
 from audiolm.demo import make_melodies
 from audiolm.demo.melodies import is_demo
 from audiolm.model.checkpoint import read_checkpoint
-from audiolm.run_folder import alone_in, best_checkpoint, checkpoint_to_resume
+from audiolm.run_folder import best_checkpoint, checkpoint_to_resume, lock_run_folder
 from audiolm.training import GracefulInterrupt, StepProgressBar, make_optimizer
 from audiolm.training.codec.data import (
     WaveformData,
@@ -58,7 +58,7 @@ def main(cfg: DictConfig) -> None:
             f"trainer.devices={cfg.trainer.devices}: a codec is trained on one device; pass "
             f"trainer.devices=1"
         )
-    with alone_in(run_dir):
+    with lock_run_folder(run_dir):
         data = make_data(cfg, module)
         plan = describe(module, data, trainer, fitted)
         print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
@@ -98,7 +98,7 @@ def make_module(cfg: DictConfig) -> CodecTraining:
 
 
 def check_same_run(module: CodecTraining, path: Path, max_steps: int) -> bool:
-    """Refuse to go on with a checkpoint of another codec, other losses or other data.
+    """Refuse to resume a checkpoint of another codec, other losses or other data.
 
     Returns whether its codebooks are fitted already.
     """
@@ -149,7 +149,7 @@ def make_data(cfg: DictConfig, module: CodecTraining) -> WaveformData:
         module.settings["channels"],
     )
     for name, reason in waveforms.skipped.items():
-        print(f"left out  {name}: {reason}")
+        print(f"skipped   {name}: {reason}")
     hop = int(module.model.encoder.hop_length)
     return WaveformData(
         waveforms,
@@ -190,7 +190,7 @@ def describe(module: CodecTraining, data: WaveformData, trainer: Trainer, fitted
         f"  codec       {parameters:,} parameters, {rate} Hz, {rate / hop:g} frames/s, "
         f"{settings['n_q']} codebooks of {settings['bins']} codes: {bits:g} kbit/s",
         f"  train       {amount(data.train_spans)}",
-        f"  held out    {amount(data.valid_spans)}",
+        f"  validation  {amount(data.valid_spans)}",
         f"  decoded     {data.waveforms.path}, {data.waveforms.size / 1e6:,.0f} MB; delete it, and "
         f"others there, once trained",
         f"  step        {data.batch_size} segments of {data.train_segments.length / rate:.2f} s",

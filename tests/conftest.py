@@ -38,7 +38,7 @@ TINY = {
 
 
 def _tiny_model(seed: int, settings: dict[str, Any]) -> EncodecModel:
-    """A network of random weights whose codes vary with what it hears, as a trained one's do."""
+    """A network of random weights whose codes vary with its input, as a trained one's do."""
     with torch.random.fork_rng([]), torch.no_grad():
         torch.manual_seed(seed)
         model = build_model(settings).eval()

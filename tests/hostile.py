@@ -27,7 +27,7 @@ LENGTH = RATE  # samples of most files: a second
 
 @dataclass(frozen=True)
 class Case:
-    """One file. It is served where ``samples`` is given, else left out for ``reason``."""
+    """One file. It is served where ``samples`` is given, else skipped for ``reason``."""
 
     path: Path
     """Relative to the folder."""
@@ -40,7 +40,7 @@ class Case:
     padding: int = 0
     """Samples that may follow behind."""
     reason: str = ""
-    """Regular expression that is found in the reason for which the file is left out."""
+    """Regular expression that is found in the reason for which the file is skipped."""
     trait: str = ""
     """Of served files whose content is odd: silent, clipped, offset or short."""
     listed: bool = True
@@ -317,7 +317,7 @@ def _not_files(pack: _Pack) -> None:
 
 def _cut(pack: _Pack) -> None:
     """Cut inside the magic, each field of the header, its first samples, the middle, the end."""
-    told = r"^(empty|not audio|damaged|truncated)"
+    reason = r"^(empty|not audio|damaged|truncated)"
     for suffix, places, options in (
         ("wav", (1, 2, 4, 6, 8, 10, 12, 14, 18, 20, 22, 30, 36, 38, 40, 42, 44, 45, 46, 47), {}),
         ("flac", (1, 3, 4, 6, 8, 20, 41, 42, 44, 60, 86, 90, 100, 1000), {}),
@@ -335,7 +335,7 @@ def _cut(pack: _Pack) -> None:
         for place in (*places, len(whole) // 2, len(whole) - 100, len(whole) - 1):
             name = f"cut/{place}.{suffix}"
             pack.at(name).write_bytes(whole[:place])
-            pack.refuse(name, told)
+            pack.refuse(name, reason)
     for suffix in ("wav", "flac", "mp3", "ogg", "aiff", "m4a", "webm"):
         pack.at(f"cut/0.{suffix}").touch()
         pack.refuse(f"cut/0.{suffix}", "^empty: the file has 0 bytes$")
@@ -497,7 +497,7 @@ def _mp3(pack: _Pack) -> None:
 
 
 def _not_audio(pack: _Pack) -> None:
-    text = b"this is no sound\n" * 500
+    text = b"this is not sound\n" * 500
     page = b"<!DOCTYPE html><html><body>404 Not Found</body></html>\n" * 20
     picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 40
     for name, data in (
@@ -639,7 +639,7 @@ def _hostile_containers(pack: _Pack) -> None:
     first = {"options": {"movflags": "faststart"}}
     parts = {"options": {"movflags": "frag_keyframe+empty_moov", "frag_duration": "100000"}}
     # The index of this MP4 comes last, so that one which was cut cannot be opened.
-    for name, codec, more, told in (
+    for name, codec, more, reason in (
         ("a.m4a", "aac", {}, "^truncated: it ends before its index"),
         ("index_first.m4a", "aac", first, "^truncated"),
         ("index_first.mp4", "alac", first, "^truncated"),
@@ -660,7 +660,7 @@ def _hostile_containers(pack: _Pack) -> None:
         for place in (12, 40, len(whole) // 3, len(whole) * 9 // 10):
             cut = f"containers_cut/{stem}_{place}.{suffix}"
             pack.at(cut).write_bytes(whole[:place])
-            pack.refuse(cut, told if place > 40 else "^(truncated|damaged|not audio|empty)")
+            pack.refuse(cut, reason if place > 40 else "^(truncated|damaged|not audio|empty)")
 
     samples = tone("hostile/zeros_inside.m4a", 1, 48000, 48000)
     path = pack.at("hostile/zeros_inside.m4a")

@@ -17,7 +17,7 @@ from audiolm.codec import Margins
 from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rule, Rules
-from audiolm.datasets.clip import SPLIT_NAMES, Clip, LeftOut
+from audiolm.datasets.clip import SPLIT_NAMES, Clip, SkippedClip
 from audiolm.datasets.folder import folder_clips
 from audiolm.files import hash64
 from audiolm.tokens import PrepareSummary, TokenStore, prepare_store
@@ -89,7 +89,7 @@ def make_codec() -> type[FakeCodec]:
     return FakeCodec
 
 
-def check(clips: Iterable[Clip | LeftOut], cache: Path, rules: Rules = ANYTHING) -> CheckReport:
+def check(clips: Iterable[Clip | SkippedClip], cache: Path, rules: Rules = ANYTHING) -> CheckReport:
     return check_clips(clips, cache, rules, num_workers=0, show_progress=False)
 
 
@@ -154,7 +154,7 @@ def recordings(tmp_path: Path) -> Path:
 def make_store(tmp_path: Path) -> Callable[..., TokenStore]:
     """A store of given codes: make_store({id: codes (K, T)}, splits={id: name}, num_shards=2).
 
-    groups: {id: what the clip is held out with}; a clip that is not there goes by its id.
+    groups: {id: what the clip shares the split of}; a clip that is not there goes by its id.
     """
     made = 0
 

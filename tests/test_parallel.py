@@ -18,7 +18,7 @@ from audiolm.parallel import worker_settings
 
 
 class Cycle:
-    """Garbage that only the collector finds; its end is told."""
+    """Garbage that only the collector finds; its end is seen."""
 
     ended: list[str] = []  # noqa: RUF012
 

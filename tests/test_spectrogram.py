@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from audiolm.audio import read_audio
-from audiolm.spectrogram import FLOOR, HOP, RANGE, draw_spectrogram, log_mel_spectrogram
+from audiolm.spectrogram import FLOOR, HOP, RANGE, log_mel_spectrogram, plot_spectrogram
 
 AUDIO = Path(__file__).resolve().parents[1].parent / "shared" / "audio"
 
@@ -104,7 +104,7 @@ def test_what_is_refused(tmp_path: Path, waveform: Tensor, rate: int) -> None:
     with pytest.raises(ValueError, match=r"waveform|sample rate"):
         log_mel_spectrogram(waveform, rate)
     with pytest.raises(ValueError, match=r"waveform|sample rate"):
-        draw_spectrogram(tmp_path / "a.png", waveform, rate, "title")
+        plot_spectrogram(tmp_path / "a.png", waveform, rate, "title")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,8 +113,8 @@ def test_hop_is_checked() -> None:
         log_mel_spectrogram(torch.zeros(5), 8000, hop=0.0)
 
 
-def draw(path: Path, waveform: Tensor, rate: int, title: str = "title") -> np.ndarray:
-    draw_spectrogram(path, waveform, rate, title)
+def plot(path: Path, waveform: Tensor, rate: int, title: str = "title") -> np.ndarray:
+    plot_spectrogram(path, waveform, rate, title)
     assert path.read_bytes().startswith(b"\x89PNG")
     picture = matplotlib.image.imread(path)
     assert picture.shape[0] > 400
@@ -124,11 +124,11 @@ def draw(path: Path, waveform: Tensor, rate: int, title: str = "title") -> np.nd
 
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 100, 8000])
 @pytest.mark.parametrize("silent", [False, True])
-def test_short_and_silent_clips_are_drawn_without_a_warning(
+def test_short_and_silent_clips_are_plotted_without_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, num_samples: int, silent: bool
 ) -> None:
     waveform = noise(1, num_samples) * (0 if silent else 1)
-    draw(tmp_path / "a.png", waveform, 24000)
+    plot(tmp_path / "a.png", waveform, 24000)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -140,39 +140,39 @@ def brightness(picture: np.ndarray) -> np.ndarray:
 
 
 def test_silence_is_dark_and_noise_is_bright(tmp_path: Path) -> None:
-    assert brightness(draw(tmp_path / "a.png", torch.zeros(1, 24000), 24000)).max() < 0.05
-    assert brightness(draw(tmp_path / "b.png", noise(1, 24000), 24000)).min() > 0.3
+    assert brightness(plot(tmp_path / "a.png", torch.zeros(1, 24000), 24000)).max() < 0.05
+    assert brightness(plot(tmp_path / "b.png", noise(1, 24000), 24000)).min() > 0.3
 
 
-def test_sound_is_drawn_where_it_is(tmp_path: Path) -> None:
+def test_sound_is_plotted_where_it_is(tmp_path: Path) -> None:
     waveform = torch.zeros(2, 48000)
     waveform[:, 24000:] = noise(2, 24000)
-    columns = brightness(draw(tmp_path / "a.png", waveform, 24000))
+    columns = brightness(plot(tmp_path / "a.png", waveform, 24000))
     quarter = len(columns) // 4
     assert columns[:quarter].max() < 0.05
     assert columns[-quarter:].min() > 0.3
 
 
 def test_level_does_not_change_the_picture_of_the_spectrogram(tmp_path: Path) -> None:
-    loud = draw(tmp_path / "a.png", noise(1, 24000), 24000)
-    quiet = draw(tmp_path / "b.png", noise(1, 24000) / 100, 24000)
+    loud = plot(tmp_path / "a.png", noise(1, 24000), 24000)
+    quiet = plot(tmp_path / "b.png", noise(1, 24000) / 100, 24000)
     assert np.abs(brightness(loud) - brightness(quiet)).max() < 0.02
 
 
-def test_a_long_recording_is_drawn_in_few_frames(tmp_path: Path) -> None:
-    draw(tmp_path / "a.png", noise(1, 8000 * 600), 8000)
+def test_a_long_recording_is_plotted_in_few_frames(tmp_path: Path) -> None:
+    plot(tmp_path / "a.png", noise(1, 8000 * 600), 8000)
 
 
 @pytest.mark.parametrize("title", ["", "50 % of $x_ and \\frac", "two\nlines", "word " * 60])
 def test_titles_are_plain_text(tmp_path: Path, title: str) -> None:
-    draw(tmp_path / "a.png", noise(1, 8000), 8000, title)
+    plot(tmp_path / "a.png", noise(1, 8000), 8000, title)
 
 
 def test_folders_are_made_and_a_failure_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "new" / "a.png"
-    draw(path, noise(1, 800), 8000)
+    plot(path, noise(1, 800), 8000)
     before = path.read_bytes()
 
     def half_written(self: Figure, file: Path, **options: object) -> None:
@@ -181,22 +181,22 @@ def test_folders_are_made_and_a_failure_leaves_nothing(
 
     monkeypatch.setattr(Figure, "savefig", half_written)
     with pytest.raises(OSError, match="disk full"):
-        draw_spectrogram(path, noise(1, 400), 8000, "title")
+        plot_spectrogram(path, noise(1, 400), 8000, "title")
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_drawing_leaves_matplotlib_alone(tmp_path: Path) -> None:
+def test_plotting_leaves_matplotlib_alone(tmp_path: Path) -> None:
     code = f"""
 import sys, torch
-from audiolm.spectrogram import draw_spectrogram
-draw_spectrogram({str(tmp_path / "a.png")!r}, torch.zeros(1, 100), 8000, "title")
+from audiolm.spectrogram import plot_spectrogram
+plot_spectrogram({str(tmp_path / "a.png")!r}, torch.zeros(1, 100), 8000, "title")
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.skipif(not AUDIO.is_dir(), reason="no recordings here")
-def test_real_recordings_are_drawn(tmp_path: Path) -> None:
+def test_real_recordings_are_plotted(tmp_path: Path) -> None:
     for file in sorted((AUDIO / "digits").iterdir())[:2]:
-        draw(tmp_path / "a.png", *read_audio(file))
+        plot(tmp_path / "a.png", *read_audio(file))

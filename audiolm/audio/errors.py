@@ -20,7 +20,7 @@ class AudioError(ValueError):
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file is left out, in one line and without its path, which stands beside it."""
+    """Why a file is skipped, in one line and without its path, which stands beside it."""
     if isinstance(error, AudioError):
         text = error.reason
     elif isinstance(error, OSError) and error.strerror:

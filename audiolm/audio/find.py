@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 AUDIO_SUFFIXES: frozenset[str] = SNDFILE_SUFFIXES | CONTAINER_SUFFIXES
 """Suffixes (lower case) of the files that `find_audio_files` lists; contents decide the format.
 
-Those that need FFmpeg are listed also where there is none, so that such files are left out with
+Those that need FFmpeg are listed also where there is none, so that such files are skipped with
 that reason and not passed over in silence.
 """
 
@@ -23,9 +23,9 @@ that reason and not passed over in silence.
 def find_audio_files(folder: Path | str) -> list[Path]:
     """Audio files below ``folder``, sorted by their path relative to it (with ``/``).
 
-    Files and folders whose name starts with a dot are left out. Links to folders are followed; each
+    Files and folders whose name starts with a dot are skipped. Links to folders are followed; each
     real folder is listed once (under its own name rather than a link's), which ends loops and keeps
-    one recording from turning up twice. A subfolder that may not be read is left out with a
+    one recording from turning up twice. A subfolder that may not be read is skipped with a
     warning.
 
     Raises:
@@ -58,14 +58,14 @@ def find_audio_files(folder: Path | str) -> list[Path]:
                 elif entry.is_file():
                     files.append(entry)
                 else:
-                    log.warning("left out %s: a link to nothing, or no file", one_line(entry))
+                    log.warning("skipped %s: a link to nothing, or no file", one_line(entry))
         except OSError as error:
             if current == folder:
                 raise
-            log.warning("left out the folder %s: %s", one_line(current), error.strerror)
+            log.warning("skipped the folder %s: %s", one_line(current), error.strerror)
     if not files:
         raise ValueError(
             f"no audio files in {one_line(folder)}: "
-            f"looked for {' '.join(sorted(AUDIO_SUFFIXES))}, hidden files left out"
+            f"looked for {' '.join(sorted(AUDIO_SUFFIXES))}, hidden files skipped"
         )
     return sorted(files, key=lambda file: file.relative_to(folder).as_posix())

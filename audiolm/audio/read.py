@@ -17,7 +17,7 @@ from audiolm.audio.errors import AudioError
 from audiolm.audio.formats.open import open_source
 from audiolm.audio.formats.source import DecodingError, Source, seconds
 
-_CHUNK = 16384  # samples decoded at a time: how near the place of a decoding error is told
+_CHUNK = 16384  # samples decoded at a time: how near a decoding error is located
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ class GrowingWav:
 
 
 def _checked(waveform: Tensor, where: str = "") -> Tensor:
-    """(C, N) as float32 on the CPU; refuse what is no sound. where: it was to be written."""
+    """(C, N) as float32 on the CPU; refuse what is not sound. where: it was to be written."""
     waveform = waveform.detach().cpu()
     if waveform.is_floating_point():
         waveform = waveform.float()

@@ -1,1 +1,1 @@
-"""Codes on disk become batches: who is held out, which windows, in which order, told what."""
+"""Codes on disk become batches: which clips, which windows, in which order, which conditions."""

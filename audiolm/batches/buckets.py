@@ -1,15 +1,15 @@
-"""Batches of windows of like lengths, under a budget.
+"""Batches of windows of like lengths (length bucketing), under a budget.
 
-A batch has the room of a number of full windows. Windows of full length go into batches in the
-order of `TrainingWindows`. Where clips are shorter, their lengths are divided into kinds, each
-kind has a `TrainingWindows` of its own, and its batches hold as many windows as have the room:
+A batch has the capacity of a number of full windows. Windows of full length go into batches in the
+order of `TrainingWindows`. Where clips are shorter, their lengths are divided into buckets, each
+bucket has a `TrainingWindows` of its own, and its batches hold as many windows as fit:
 
     lengths       300 .. 320    200 .. 299     140 .. 199
     a batch       ##########    ######....     ####......
                   ##########    ######....     ####......
                                 ######....     ####......
                                                ####......
-    turns         0 1 0 0 2 0 1 ...            in proportion to the batches of a pass
+    schedule      0 1 0 0 2 0 1 ...            in proportion to the batches of a pass
 
 Everything is a function of the seed, the batch's number and the data: batch n is there at once,
 and is the same however it is divided among processes.
@@ -27,36 +27,36 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from audiolm.batches.schedule import Turns
+from audiolm.batches.schedule import StrideScheduler
 from audiolm.batches.splits import SPAN, cut_spans
 from audiolm.batches.windows import WINDOW, TrainingWindows
 
 PADDING = 0.08  # share of the frames of batches that may be padding
-_MAX_LENGTHS = 512  # lengths told apart in dividing them into kinds
+_MAX_LENGTHS = 512  # lengths distinguished in dividing them into buckets
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kind:
+class Bucket:
     """Windows of like lengths.
 
-    longest: frames. rows: windows of a batch. stores: places of the stores that have such
-    windows. windows: theirs. turns: among them, for each window.
+    longest: frames. rows: windows of a batch. stores: indices of the stores that have such
+    windows. windows: theirs. scheduler: among them, for each window.
     """
 
     longest: int
     rows: int
     stores: tuple[int, ...]
     windows: tuple[TrainingWindows, ...]
-    turns: Turns
+    scheduler: StrideScheduler
 
     def batch(self, i: int) -> NDArray[Any]:
-        """Batch i of this kind, in the order of the turns."""
-        turn, number = self.turns.at(i * self.rows, self.rows)
+        """Batch i of this bucket, in the order of its scheduler."""
+        which, number = self.scheduler.at(i * self.rows, self.rows)
         batch = np.empty(self.rows, WINDOW)
-        for place, (store, windows) in enumerate(zip(self.stores, self.windows, strict=True)):
-            mine = np.flatnonzero(turn == place)
+        for index, (store, windows) in enumerate(zip(self.stores, self.windows, strict=True)):
+            mine = np.flatnonzero(which == index)
             if len(mine):
                 taken = windows.take(int(number[mine[0]]), len(mine))
                 batch["store"][mine] = store
@@ -69,19 +69,19 @@ class TrainingBatches:
     """The batches of a training, endless: `batches[n]` for any n >= 0 is a `WINDOW` array.
 
     Its windows are of like lengths, the longest first, as many as take no more steps than
-    `full_windows` full ones; but no more than their kind has in a pass, where that are at least
-    `full_windows`. The stores' shares of the frames are exact but for a window a store and kind.
+    `full_windows` full ones; but no more than their bucket has in a pass, where that are at least
+    `full_windows`. The stores' shares of the frames are exact but for a window a store and bucket.
 
     Args:
         spans: of each store, to train on.
         window_frames: W.
-        full_windows: full windows that a batch has room for, in all processes together.
-        steps: the model's steps for a window of so many frames, which room is counted in.
+        full_windows: full windows that fit a batch, in all processes together.
+        steps: the model's steps for a window of so many frames, which capacity is counted in.
         seed: 0 .. 2**64 - 1.
         shares: of the frames trained on, a store, above 0.
 
     Attributes:
-        kinds: of lengths, the longest first.
+        buckets: of lengths, the longest first.
         mean_frames: of a batch, padding not counted.
         padding: share of a batch's frames that is padding, at most and on average.
         passes: over each store in one batch.
@@ -108,22 +108,22 @@ class TrainingBatches:
         frames = counts @ np.arange(window_frames + 1)  # of a pass over each store
         # Over each store, while as many frames are trained on as the shares add up to.
         passes = np.array(shares, np.float64) / frames
-        if steps(1) == steps(window_frames):  # nothing is gained by telling lengths apart
+        if steps(1) == steps(window_frames):  # nothing is gained by distinguishing lengths
             bounds = [window_frames]
         else:
             bounds = divide_lengths((passes[:, None] * counts).sum(axis=0), PADDING)
-        self.kinds: list[Kind] = []
+        self.buckets: list[Bucket] = []
         rates = []
         for number, (shortest, longest) in enumerate(
             zip([bound + 1 for bound in bounds[1:]] + [1], bounds, strict=True)
         ):
             slots = counts[:, shortest : longest + 1].sum(axis=1)
             stores = tuple(int(store) for store in np.flatnonzero(slots))
-            room = rows_that_fit(longest, window_frames, full_windows, steps)
-            kind = Kind(
+            capacity = rows_that_fit(longest, window_frames, full_windows, steps)
+            bucket = Bucket(
                 longest=longest,
                 # More than a pass would be the same windows twice in a batch.
-                rows=min(room, max(int(slots.sum()), full_windows)),
+                rows=min(capacity, max(int(slots.sum()), full_windows)),
                 stores=stores,
                 windows=tuple(
                     TrainingWindows(
@@ -131,23 +131,23 @@ class TrainingBatches:
                     )
                     for store in stores
                 ),
-                turns=Turns((passes * slots)[list(stores)]),
+                scheduler=StrideScheduler((passes * slots)[list(stores)]),
             )
-            self.kinds.append(kind)
-            rates.append(sum((passes * slots).tolist()) / kind.rows)
-        self._turns = Turns(np.array(rates))
+            self.buckets.append(bucket)
+            rates.append(sum((passes * slots).tolist()) / bucket.rows)
+        self._scheduler = StrideScheduler(np.array(rates))
         self.mean_frames = sum(shares) / sum(rates)
         self.passes = passes / sum(rates)
         padded = sum(
-            r * kind.rows * kind.longest for r, kind in zip(rates, self.kinds, strict=True)
+            r * bucket.rows * bucket.longest for r, bucket in zip(rates, self.buckets, strict=True)
         )
         self.padding = 1 - sum(shares) / padded
 
     def __getitem__(self, n: int) -> NDArray[Any]:
         if n < 0:
             raise IndexError(f"batch {n}: batches count from 0")
-        kind, number = self._turns.at(n, 1)
-        batch = self.kinds[int(kind[0])].batch(int(number[0]))
+        bucket, number = self._scheduler.at(n, 1)
+        batch = self.buckets[int(bucket[0])].batch(int(number[0]))
         return batch[np.argsort(-batch["frames"], kind="stable")]
 
 
@@ -160,12 +160,12 @@ def window_lengths(frames: NDArray[Any], window_frames: int) -> NDArray[np.int64
 
 
 def divide_lengths(weights: NDArray[np.float64], padding: float) -> list[int]:
-    """The longest lengths of the fewest kinds that keep padding small; the longest kind first.
+    """The longest lengths of the fewest buckets that keep padding small; the longest bucket first.
 
-    By dynamic programming over the lengths at which a kind may end.
+    By dynamic programming over the lengths at which a bucket may end.
 
     weights: (W + 1,), windows of each length. padding: share of the frames, each window counted
-    as long as the longest of its kind.
+    as long as the longest of its bucket.
     """
     (present,) = np.nonzero(weights)
     longest = int(present[-1])
@@ -173,10 +173,10 @@ def divide_lengths(weights: NDArray[np.float64], padding: float) -> list[int]:
     ends = np.unique(np.minimum(-(-present // coarse) * coarse, longest))
     below = np.concatenate([[0.0], np.cumsum(weights)[ends]])  # windows up to each end
     frames = float(np.cumsum(weights * np.arange(len(weights)))[-1])
-    # cost[i, j]: frames of a kind of the windows above ends[i - 1] and up to ends[j - 1].
+    # cost[i, j]: frames of a bucket of the windows above ends[i - 1] and up to ends[j - 1].
     cost = np.concatenate([[0], ends]) * (below[None, :] - below[:, None])
     cost[np.tril_indices(len(cost))] = np.inf
-    least = np.full(len(cost), np.inf)  # frames of all windows up to an end, in so many kinds
+    least = np.full(len(cost), np.inf)  # frames of all windows up to an end, in so many buckets
     least[0] = 0.0
     choices: list[NDArray[np.int64]] = []
     while not choices or (frames < (1 - padding) * least[-1] and len(choices) < len(ends)):
@@ -215,11 +215,11 @@ def validation_batches(
     _check(window_frames, full_windows)
     windows = []
     for store, whole in enumerate(spans):
-        pieces = cut_spans(whole, window_frames)
-        windows.append(np.empty(len(pieces), WINDOW))
+        cut = cut_spans(whole, window_frames)
+        windows.append(np.empty(len(cut), WINDOW))
         windows[-1]["store"] = store
         for name in SPAN.names or ():
-            windows[-1][name] = pieces[name]
+            windows[-1][name] = cut[name]
     joined = np.concatenate(windows)
     if not len(joined):
         raise ValueError("no spans to validate on: this part of the stores is empty")
@@ -227,16 +227,16 @@ def validation_batches(
     batches = []
     first = 0
     while first < len(mine):
-        room = rows_that_fit(int(mine["frames"][first]), window_frames, full_windows, steps)
-        batches.append(mine[first : first + room])
-        first += room
+        capacity = rows_that_fit(int(mine["frames"][first]), window_frames, full_windows, steps)
+        batches.append(mine[first : first + capacity])
+        first += capacity
     return batches
 
 
 class StepSampler(Sampler[T]):
     """What a function gives for the batches of a training, one after the other.
 
-    start_batch: where to go on; num_batches: where to stop, counted from the beginning of
+    start_batch: where to resume; num_batches: where to stop, counted from the beginning of
     training, which is also `len`.
     Raises ValueError for numbers outside their range.
     """

@@ -1,4 +1,4 @@
-"""What is told of the clips of a store: the words of its columns, and these as tensors."""
+"""The conditions of the clips of a store: what its columns say, and that as tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audiolm.batches.splits import Split, split_clips
-from audiolm.model.condition_vocabulary import Vocabulary, plain_text, stack_rows, vector_of
+from audiolm.model.condition_vocabulary import (
+    ConditionVocabulary,
+    plain_text,
+    stack_rows,
+    vector_of,
+)
 from audiolm.tokens import Mix, TokenStore
 
 
@@ -24,18 +29,19 @@ def read_vocabulary(
     vector: str | None = None,
     drop: float = 0.1,
     text_layers: int = 2,
-) -> Vocabulary | None:
-    """The words that the clips trained on have in these columns; None where no column is named.
+) -> ConditionVocabulary | None:
+    """The names, characters and sizes of these columns in the clips trained on; None where no
+    column is named.
 
     Args:
         mix: the stores.
-        valid_fraction: share of the clips that is held out, whose words do not count.
+        valid_fraction: share of the clips for validation, whose names do not count.
         context_frames: of a window; a clip with a text is used only where it fits into one.
         labels: categorical columns, such as "label" and "speaker".
         text: the column of the text.
         vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
             relative to the folder of the recording.
-        drop, text_layers: see `Vocabulary`.
+        drop, text_layers: see `ConditionVocabulary`.
 
     Raises:
         ValueError: for a column that no clip has, or that is named twice, and numbers out of range.
@@ -63,29 +69,29 @@ def read_vocabulary(
         if text:
             split = whole_clips(store, split, context_frames, text)
         for clip in np.unique(split.train["clip"]).tolist():
-            told = told_of(store, clip)
-            present |= told.keys()
+            values = conditions_of(store, clip)
+            present |= values.keys()
             for column in labels:
-                if column in told:
-                    names[column].add(told[column])
-            if text and text in told:
-                plain = plain_text(told[text])
+                if column in values:
+                    names[column].add(values[column])
+            if text and text in values:
+                plain = plain_text(values[text])
                 characters |= set(plain)
                 longest = max(longest, len(plain))
-            if vector and vector in told:
+            if vector and vector in values:
                 # Every one is read now: one of another size would end the training later.
-                numbers = read_vector(store, clip, told[vector], vector, vector_size or None)
+                numbers = read_vector(store, clip, values[vector], vector, vector_size or None)
                 vector_size = len(numbers)
-        if text:  # a held-out one may be the longest
+        if text:  # a validation text may be the longest
             for clip in np.unique(split.valid["clip"]).tolist():
-                longest = max(longest, len(plain_text(told_of(store, clip).get(text, ""))))
+                longest = max(longest, len(plain_text(conditions_of(store, clip).get(text, ""))))
     if not present and text:
         raise ValueError(
             f"no clip is as short as context={context_frames / mix.frame_rate:g} s, and a text is "
             f"that of a whole clip; raise context, or cut the recordings"
         )
     check_columns(columns, present, mix)
-    return Vocabulary(
+    return ConditionVocabulary(
         {column: sorted(found) for column, found in names.items()},
         text,
         "".join(sorted(characters)),
@@ -102,7 +108,7 @@ def check_columns(columns: Sequence[str], present: set[str], mix: Mix) -> None:
     for column in columns:
         if column not in present:
             raise ValueError(
-                f"the condition {column} is told of no clip of "
+                f"no clip has the condition {column} in "
                 f"{', '.join(str(store.path) for store in mix.stores)}; there are: "
                 f"{', '.join(sorted(present)) or 'none'}"
             )
@@ -113,8 +119,8 @@ def whole_clips(store: TokenStore, split: Split, frames: int, text: str) -> Spli
 
     def fits(part: NDArray[Any]) -> NDArray[np.bool_]:
         fit = part["frames"] <= frames
-        for place in np.flatnonzero(~fit).tolist():
-            fit[place] = text not in told_of(store, int(part["clip"][place]))
+        for index in np.flatnonzero(~fit).tolist():
+            fit[index] = text not in conditions_of(store, int(part["clip"][index]))
         return fit
 
     return Split(*(part[fits(part)] for part in split))
@@ -126,10 +132,10 @@ _MAX_ROWS = 50_000
 class ClipConditions:
     """The conditions of windows, for `WindowReader`. Picklable.
 
-    stores: that the windows' `store` counts in. vocabulary: what the model can be told.
+    stores: that the windows' `store` counts in. vocabulary: what the model is conditioned on.
     """
 
-    def __init__(self, stores: Sequence[TokenStore], vocabulary: Vocabulary) -> None:
+    def __init__(self, stores: Sequence[TokenStore], vocabulary: ConditionVocabulary) -> None:
         self.stores = list(stores)
         self.vocabulary = vocabulary
         # Small collections are gone through often, and parsing a record costs more than reading it.
@@ -150,24 +156,24 @@ class ClipConditions:
         if row is None:
             if len(self._rows) >= _MAX_ROWS:
                 self._rows.clear()
-            row = self._rows[store, clip] = self.vocabulary.encode_known(self.told(store, clip))
+            row = self._rows[store, clip] = self.vocabulary.encode_known(self.values(store, clip))
         return row
 
-    def told(self, store: int, clip: int) -> dict[str, Any]:
+    def values(self, store: int, clip: int) -> dict[str, Any]:
         """What a clip's record says in the columns of the vocabulary."""
-        everything = told_of(self.stores[store], clip)
-        told: dict[str, Any] = {
+        everything = conditions_of(self.stores[store], clip)
+        values: dict[str, Any] = {
             c: everything[c] for c in self.vocabulary.columns if c in everything
         }
         column = self.vocabulary.vector
-        if column and column in told:
-            told[column] = read_vector(
-                self.stores[store], clip, told[column], column, self.vocabulary.vector_size
+        if column and column in values:
+            values[column] = read_vector(
+                self.stores[store], clip, values[column], column, self.vocabulary.vector_size
             )
-        return told
+        return values
 
 
-def told_of(store: TokenStore, clip: int) -> dict[str, str]:
+def conditions_of(store: TokenStore, clip: int) -> dict[str, str]:
     """All columns of a clip's record, its label and text among them, but for empty ones."""
     return dict(_columns(store.record(clip)))
 

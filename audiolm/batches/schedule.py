@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Turns:
+class StrideScheduler:
     """Whose turn it is, for any turn and without those before.
 
     rates: (streams,), above 0; only their ratios count.

@@ -1,11 +1,11 @@
 """Endless shuffled orders that can be entered anywhere.
 
-    place    0  1  2  3  4  5  6 | 7  8  9 ...        pass 0, pass 1, ...
+    position 0  1  2  3  4  5  6 | 7  8  9 ...        pass 0, pass 1, ...
     thing    3  0  6  5  1  4  2 | 0  5  3 ...        each of 0 .. 6 once a pass
 
 Random numbers are raw words of Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 3", 2011), a counter-based generator whose words numpy keeps the same across versions: any word of
-any stream is there at once, whatever was drawn before.
+any stream is there at once, whatever was read before.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Shuffled:
         self._starts = piles * (self._runs - 1) + np.minimum(piles, self._last)
         self._pile: tuple[int, int, NDArray[np.int64]] | None = None  # the one asked for last
 
-    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The things at these places of the endless order, of the same shape."""
-        epochs, places = np.divmod(places, self.size)
-        piles = np.searchsorted(self._starts, places, side="right") - 1
-        places = places - self._starts[piles]
-        things = np.empty_like(places)
+    def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The things at these positions of the endless order, of the same shape."""
+        epochs, positions = np.divmod(positions, self.size)
+        piles = np.searchsorted(self._starts, positions, side="right") - 1
+        positions = positions - self._starts[piles]
+        things = np.empty_like(positions)
         for key in np.unique(epochs * self._piles + piles):
             epoch, pile = divmod(int(key), self._piles)
             here = (epochs == epoch) & (piles == pile)
-            things[here] = self._shuffled_pile(epoch, pile)[places[here]]
+            things[here] = self._shuffled_pile(epoch, pile)[positions[here]]
         return things
 
     def _shuffled_pile(self, epoch: int, pile: int) -> NDArray[np.int64]:

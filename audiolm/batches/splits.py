@@ -1,19 +1,20 @@
-"""Which part of a store is trained on and which is held out.
+"""Which part of a store is trained on and which is for validation.
 
 By the hash of what belongs together: a group of clips (of a speaker, say), the copies of the same
 audio, else the clip alone. Those whose hash falls into the lowest `valid_fraction` of all hashes
-are held out. The hash is of the group's or the clip's name alone, so a clip keeps its place when
-files are added or removed, in any order, on any platform.
+are for validation. The hash is of the group's or the clip's name alone, so a clip keeps its split
+when files are added or removed, in any order, on any platform.
 
 A split that the source names goes before the hash, for the clips that it names one for and for
 the rest of their group; clips of the split "test" are in neither part. Where it names some "train"
-and none "valid", as sets that come in train and test do, the hash holds some of these out.
+and none "valid", as sets that come in train and test do, the hash takes some of these for
+validation.
 
 Small collections, where that would leave a part empty:
 
-    nothing held out, two groups or more   the group with the smallest hash is held out
+    nothing to validate on, two or more    the group with the smallest hash is validated on
     nothing to train on, two or more       the group with the largest hash is trained on
-    a single clip                          its last `valid_fraction` of frames is held out
+    a single clip                          its last `valid_fraction` of frames is validated on
 
 In these, adding files can move the group in question to the other part, once.
 
@@ -34,7 +35,7 @@ _TRAIN, _VALID, _TEST = range(1, 1 + len(SPLIT_NAMES))
 
 
 SPAN = np.dtype([("clip", np.int64), ("start", np.int64), ("frames", np.int64)])
-"""A stretch of a clip: frames start .. start + frames, at least one. Spans are arrays of these."""
+"""A span of a clip: frames start .. start + frames, at least one. Spans are arrays of these."""
 
 
 def spans_of(clip: ArrayLike, start: ArrayLike, frames: ArrayLike) -> NDArray[Any]:
@@ -48,9 +49,9 @@ def spans_of(clip: ArrayLike, start: ArrayLike, frames: ArrayLike) -> NDArray[An
 
 def cut_spans(spans: NDArray[Any], length: int) -> NDArray[Any]:
     """The same frames in spans of at most `length`; only the last of each is shorter."""
-    pieces = -(-spans["frames"] // length)
-    first = np.cumsum(pieces) - pieces
-    which = np.repeat(np.arange(len(spans)), pieces)
+    counts = -(-spans["frames"] // length)
+    first = np.cumsum(counts) - counts
+    which = np.repeat(np.arange(len(spans)), counts)
     offset = (np.arange(len(which)) - first[which]) * length
     whole = spans[which]
     frames = np.minimum(whole["frames"] - offset, length)
@@ -66,9 +67,9 @@ class Split(NamedTuple):
 
 
 def split_clips(store: TokenStore, valid_fraction: float) -> Split:
-    """What of a store is trained on, held out, and named "test" by its source.
+    """What of a store is for training, for validation, and named "test" by its source.
 
-    valid_fraction: share of the clips without a named split that is held out, in [0, 1). With 0,
+    valid_fraction: share of the clips without a named split for validation, in [0, 1). With 0,
     only clips that the source names "valid" are, possibly none.
     Raises ValueError for a fraction outside, where named splits or a single group leave a part
     empty, and where clips of one group are named for different splits.
@@ -112,9 +113,10 @@ def split_by_hash(
     valid_fraction: float,
     source: str,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(training spans, held-out spans) of clips of `frames` each, or of another unit of length.
+    """(training spans, validation spans) of clips of `frames` each, or in another measure of
+    length.
 
-    named: 1 + the place of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
+    named: 1 + the index of the split's name in SPLIT_NAMES, 0 for none. hashes: of the clips'
     groups, or of their ids. source: what messages call the collection.
     Raises ValueError as `split_clips` does.
     """
@@ -124,10 +126,10 @@ def split_by_hash(
     if valid_fraction > 0 and not (named == _VALID).any():
         by_hash |= named == _TRAIN
     low = by_hash & (hashes < np.uint64(int(valid_fraction * 2**64)))
-    held_out = (named == _VALID) | low
+    validation = (named == _VALID) | low
     trained_on = ((named == _TRAIN) | by_hash) & ~low
 
-    if held_out.sum() + trained_on.sum() == by_hash.sum() == 1 and valid_fraction > 0:
+    if validation.sum() + trained_on.sum() == by_hash.sum() == 1 and valid_fraction > 0:
         return _split_frames(int(np.argmax(by_hash)), frames, valid_fraction, source)
     if not trained_on.any():
         if not by_hash.any():
@@ -136,16 +138,16 @@ def split_by_hash(
                 "add some that are named train, or name none, to split by the hash of the id"
             )
         moved = by_hash & (hashes == hashes[by_hash].max())
-        trained_on, held_out = moved, held_out & ~moved
-    elif not held_out.any() and valid_fraction > 0:
+        trained_on, validation = moved, validation & ~moved
+    elif not validation.any() and valid_fraction > 0:
         moved = by_hash & (hashes == hashes[by_hash].min())
-        trained_on, held_out = trained_on & ~moved, moved
-    if not trained_on.any() or (not held_out.any() and valid_fraction > 0):
+        trained_on, validation = trained_on & ~moved, moved
+    if not trained_on.any() or (not validation.any() and valid_fraction > 0):
         raise ValueError(
             f"{source}: its {by_hash.sum()} clips are of one group, or the same audio, and cannot "
             "be split; add others, group by something else, or set valid_fraction to 0"
         )
-    train, valid = np.flatnonzero(trained_on), np.flatnonzero(held_out)
+    train, valid = np.flatnonzero(trained_on), np.flatnonzero(validation)
     return spans_of(train, 0, frames[train]), spans_of(valid, 0, frames[valid])
 
 
@@ -155,6 +157,6 @@ def _split_frames(
     length = int(frames[clip])
     if length < 2:
         raise ValueError(f"{source}: a single clip of {length} frame cannot be split; add more")
-    held_out = min(max(1, round(length * valid_fraction)), length - 1)
-    kept = length - held_out
-    return spans_of([clip], 0, kept), spans_of([clip], kept, held_out)
+    validation = min(max(1, round(length * valid_fraction)), length - 1)
+    kept = length - validation
+    return spans_of([clip], 0, kept), spans_of([clip], kept, validation)

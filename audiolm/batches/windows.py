@@ -23,26 +23,27 @@ from audiolm.tokens.store import TokenStore
 WINDOW = np.dtype(
     [("store", np.int64), ("clip", np.int64), ("start", np.int64), ("frames", np.int64)]
 )
-"""Frames start .. start + frames of a clip of one of several stores, by their places."""
+"""Frames start .. start + frames of a clip of one of several stores, by their indices."""
 
 
 class WindowBatch(TypedDict):
     """codes: (B, K, T) int64, T the longest window's, 0 beyond each window's length.
 
-    lengths: (B,) int64, frames. ends: (B,) boolean, whether a window reaches the end of its clip.
-    conditions: what is told of the clips, B rows each. full: codes that a batch of full windows
+    lengths: (B,) int64, frames. reaches_end: (B,) boolean, whether a window reaches the end of its
+    clip.
+    conditions: of the clips, B rows each. full: codes that a batch of full windows
     holds.
     """
 
     codes: Tensor
     lengths: Tensor
-    ends: Tensor
+    reaches_end: Tensor
     conditions: dict[str, Tensor]
     full: int
 
 
 Conditions = Callable[[NDArray[Any]], dict[str, Tensor]]
-"""What is told of the clips of `WINDOW`s: tensors of as many rows."""
+"""Conditions of the clips of `WINDOW`s: tensors of as many rows."""
 
 
 class TrainingWindows:
@@ -53,7 +54,7 @@ class TrainingWindows:
     of its span. A span shorter than W gives all of itself. `len` is the slots of a pass.
 
     spans: `splits.SPAN`. window_frames: W. shortest, longest: only spans whose windows have so
-    many frames. seed: 0 .. 2**64 - 1. stream: tells windows of the same seed apart.
+    many frames. seed: 0 .. 2**64 - 1. stream: distinguishes windows of the same seed.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class WindowReader(Dataset[WindowBatch]):
     For a DataLoader without a batch size of its own, whose sampler gives such arrays. Picklable.
 
     stores: that the windows' `store` counts in, all of one K. full_windows, window_frames: of a
-    full batch, for `WindowBatch.full`. conditions: None where nothing is told.
+    full batch, for `WindowBatch.full`. conditions: None for an unconditional model.
     """
 
     def __init__(
@@ -123,14 +124,14 @@ class WindowReader(Dataset[WindowBatch]):
     def __getitem__(self, windows: NDArray[Any]) -> WindowBatch:
         lengths = windows["frames"].copy()
         codes = np.zeros((len(windows), self.num_codebooks, int(lengths.max())), np.int64)
-        ends = np.empty(len(windows), np.bool_)
+        reaches_end = np.empty(len(windows), np.bool_)
         for row, (store, clip, start, frames) in enumerate(windows.tolist()):
             codes[row, :, :frames] = self.stores[store].read(clip, start, frames)
-            ends[row] = start + frames == self.stores[store].frames[clip]
+            reaches_end[row] = start + frames == self.stores[store].frames[clip]
         return {
             "codes": torch.from_numpy(codes),
             "lengths": torch.from_numpy(lengths),
-            "ends": torch.from_numpy(ends),
+            "reaches_end": torch.from_numpy(reaches_end),
             "conditions": {} if self.conditions is None else self.conditions(windows),
             "full": self.full,
         }

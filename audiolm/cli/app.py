@@ -16,7 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.cli.allocator import keep_freed_memory
 from audiolm.cli.compose import CONFIGS
 from audiolm.cli.errors import user_line
-from audiolm.cli.overrides import check_types, quote_path, take_told
+from audiolm.cli.overrides import check_types, quote_path, take_conditions
+from audiolm.cli.renamed_keys import check_renamed
 from audiolm.run_folder import RUNS, newest_run
 
 
@@ -49,13 +50,13 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
             print(f"error: {line}", file=sys.stderr)
             sys.exit(2)
 
-    told: dict[str, str | None] = {}
+    conditioning: dict[str, str | None] = {}
 
     def checked(cfg: DictConfig) -> None:
         with errors_in_one_line():  # before Hydra sees them, which prints a line of its own
             check_types(cfg, config_name)
-            if told:
-                cfg.conditioning = told
+            if conditioning:
+                cfg.conditioning = conditioning
             main(cfg)
 
     run = hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(checked)
@@ -64,8 +65,10 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     try:
         with errors_in_one_line():
             if config_name == "generate":
-                words, sys.argv[1:] = take_told(sys.argv[1:])
-                told.update(words)
+                given, sys.argv[1:] = take_conditions(sys.argv[1:])
+                conditioning.update(given)
+            for argument in sys.argv[1:]:
+                check_renamed(argument, config_name)
             sys.argv[1:] = [quote_path(argument) for argument in sys.argv[1:]]
             run()
     finally:

@@ -1,4 +1,4 @@
-"""What a config builds: how codes are drawn, and the codec."""
+"""What a config builds: how codes are sampled, and the codec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from audiolm.generation import Sampling
 
 
 def make_sampling(cfg: DictConfig) -> Sampling:
-    """How codes are drawn, of the config's group of that name.
+    """How codes are sampled, of the config's group of that name.
 
     Raises:
         ValueError: for settings out of range.

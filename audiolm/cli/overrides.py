@@ -1,4 +1,4 @@
-"""What a user writes behind a script's name: any path, any words, and values of the right kind."""
+"""What a user writes behind a script's name: any path, any text, and values of the right kind."""
 
 from __future__ import annotations
 
@@ -45,31 +45,30 @@ PATHS = (
 )
 
 
-def take_told(arguments: list[str]) -> tuple[dict[str, str | None], list[str]]:
-    """What a model is told, conditioning.COLUMN=WORDS, and the other arguments.
+def take_conditions(arguments: list[str]) -> tuple[dict[str, str | None], list[str]]:
+    """The conditions of a sample, conditioning.COLUMN=VALUE, and the other arguments.
 
-    Columns and words are the user's, and may be anything: they are no overrides of Hydra's.
+    Columns and values are the user's, and may be anything: they are no overrides of Hydra's.
 
     Raises:
-        ValueError: for no column or no words.
+        ValueError: for no column or no value.
     """
-    told: dict[str, str | None] = {}
+    conditioning: dict[str, str | None] = {}
     others = []
     for argument in arguments:
-        key, equals, words = argument.lstrip("+").partition("=")
+        key, equals, value = argument.lstrip("+").partition("=")
         group, dot, column = key.partition(".")
         if group != "conditioning" or not equals:
             others.append(argument)
         elif not (dot and column):
             raise ValueError(
-                f"{argument}: here it is told what to say, by the columns of the model, such as "
-                f"conditioning.label=7"
+                f"{argument}: give a column of the model's conditions, such as conditioning.label=7"
             )
-        elif not words:
-            raise ValueError(f"{key} is empty; give a word, or leave it away")
+        elif not value:
+            raise ValueError(f"{key} is empty; give a value, or omit it")
         else:
-            told[column] = None if words == "null" else words.replace("${", r"\${")
-    return told, others
+            conditioning[column] = None if value == "null" else value.replace("${", r"\${")
+    return conditioning, others
 
 
 def quote_path(argument: str) -> str:
@@ -86,7 +85,7 @@ def quote_path(argument: str) -> str:
 
 
 def check_types(cfg: DictConfig, config_name: str) -> None:
-    """Refuse a value of another kind than the default: a word for a number, a part for a whole.
+    """Refuse a value of another kind than the default: text for a number, a part for a whole.
 
     Raises:
         ValueError: naming key, value and what is expected.

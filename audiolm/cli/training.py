@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.cli.build import make_sampling
 from audiolm.cli.store import store_weights
 from audiolm.codec import Codec, EncodecCodec
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.training import (
     EMA,
     AtomicCheckpointIO,
@@ -31,14 +31,14 @@ from audiolm.training import (
 
 
 def is_conditional(cfg: DictConfig) -> bool:
-    """Whether the model is to be told something of the clips."""
+    """Whether the model is to be conditioned on something."""
     return bool(cfg.conditioning.labels or cfg.conditioning.text or cfg.conditioning.vector)
 
 
 def make_module(
-    cfg: DictConfig, codec: EncodecCodec, words: Vocabulary | None = None
+    cfg: DictConfig, codec: EncodecCodec, vocabulary: ConditionVocabulary | None = None
 ) -> LanguageModelTraining:
-    """The untrained model of the config, for the codec's codes and the words it is told."""
+    """The untrained model of the config, for the codec's codes and its conditions."""
     model: Any = OmegaConf.to_container(cfg.model, resolve=True)
     optim: Any = OmegaConf.to_container(cfg.optim, resolve=True)
     torch.manual_seed(cfg.seed)
@@ -48,7 +48,7 @@ def make_module(
         codec=codec.identity(),
         context_frames=round(cfg.context * codec.frame_rate),
         optim=optim,
-        conditioning=None if words is None else words.settings(),
+        conditioning=None if vocabulary is None else vocabulary.settings(),
         history_noise=cfg.history_noise,
         seed=cfg.seed,
         data=describe_data(cfg, codec),
@@ -69,14 +69,14 @@ def describe_data(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
     }
 
 
-def carry_codec_along(codec: EncodecCodec, run_dir: Path) -> None:
+def save_codec_copy(codec: EncodecCodec, run_dir: Path) -> None:
     """Keep a local codec beside the checkpoints, so that the folder is complete."""
     if codec.identity()["kind"] == "local":
         codec.save(run_dir / "codec")
 
 
 def make_callbacks(cfg: DictConfig, codec: Codec, run_dir: Path) -> list[Callback]:
-    """The callbacks of the config; those whose switch is null are left out."""
+    """The callbacks of the config; those whose switch is null are omitted."""
     options = cfg.callbacks
     callbacks: list[Callback] = [
         StepProgressBar(),

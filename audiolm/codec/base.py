@@ -64,7 +64,7 @@ class Codec(Protocol):
 
     @property
     def margins(self) -> Margins:
-        """What a stretch of a long recording needs of its neighbours."""
+        """What a section of a long recording needs of its neighbours."""
 
     @property
     def fingerprint(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 WINDOWS = (64, 128, 256, 512, 1024, 2048)  # samples
 NUM_MELS = 64
 # Of a normalised spectrum, where white noise of standard deviation s is about s: what lies below
-# -60 dBFS is not worth the bits, and its logarithm would outweigh what is heard.
+# -60 dBFS takes bits, and its logarithm would outweigh what is audible.
 FLOOR = 1e-3
 QUIET = 1e-2
 

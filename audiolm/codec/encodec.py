@@ -25,11 +25,11 @@ from audiolm.codec.network.segments import Segmented
 from audiolm.codec.settings import build_model, check_settings
 from audiolm.codec.weights import compute_fingerprint, inference_weights, load_weights
 
-# Longer recordings go through the network in pieces of this length; batches hold as much in all.
+# Longer recordings go through the network in chunks of this length; batches hold as much in all.
 # On a CPU larger activations fall out of the caches: the same work takes up to twice as long.
-PIECE_SECONDS = 10.0
-BATCH_PIECES = {"cpu": 1}  # pieces' worth in a batch
-BATCH_PIECES_ELSEWHERE = 16
+CHUNK_SECONDS = 10.0
+BATCH_CHUNKS = {"cpu": 1}  # chunks' worth in a batch
+BATCH_CHUNKS_ELSEWHERE = 16
 
 
 class EncodecCodec:
@@ -85,11 +85,11 @@ class EncodecCodec:
                 f"num_codebooks={num_codebooks}: this codec can use {1 + level} to {most}"
                 + (" (the last is the level)" if level else "")
             )
-        self._piece = max(1, round(PIECE_SECONDS * self.frame_rate))
+        self._chunk = max(1, round(CHUNK_SECONDS * self.frame_rate))
         n_q = self.num_codebooks - level
         self._network: Continuous | Segmented
         if segment is None:
-            self._network = Continuous(model, n_q, self._piece)
+            self._network = Continuous(model, n_q, self._chunk)
         else:
             self._network = Segmented(model, n_q, round(segment * self.frame_rate))
         self.margins = self._network.margins
@@ -131,9 +131,9 @@ class EncodecCodec:
             ValueError: as `encode`.
         """
         clips = [self._clip(w) for w in waveforms]
-        pieces = BATCH_PIECES.get(self.device.type, BATCH_PIECES_ELSEWHERE)
+        chunks = BATCH_CHUNKS.get(self.device.type, BATCH_CHUNKS_ELSEWHERE)
         # Copies are ordinary tensors, which may take part in training; inference tensors may not.
-        return [c.clone() for c in self._network.encode_clips(clips, pieces * self._piece)]
+        return [c.clone() for c in self._network.encode_clips(clips, chunks * self._chunk)]
 
     def latents(self, waveform: Tensor) -> Tensor:
         """What the encoder hands to the quantizer: features of the sound, one vector a frame.
@@ -156,7 +156,7 @@ class EncodecCodec:
     def decode(self, codes: Tensor, num_samples: int | None = None) -> Tensor:
         """Turn codes into sound.
 
-        Items are decoded one by one and long ones in pieces, so that memory stays bounded and a
+        Items are decoded one by one and long ones in chunks, so that memory stays bounded and a
         sound does not depend on the batch it is in, not even by rounding.
 
         Args:

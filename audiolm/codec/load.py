@@ -81,7 +81,7 @@ def load_local(path: str | Path, num_codebooks: int | None = None) -> EncodecCod
 def load_bundled(num_codebooks: int | None = None) -> EncodecCodec:
     """Load the small codec that comes with the package: 16 kHz mono, 50 frames/s.
 
-    For the demo, for tests and for trials; its model card has its figures and its limits.
+    For the demo, for tests and for trials; its model card has its metrics and its limits.
 
     Args:
         num_codebooks: K, of the first ones; by default all.
@@ -106,7 +106,8 @@ def load_codec(
         repository: see `load_pretrained`.
 
     Raises:
-        ValueError: the codec found is another (both fingerprints are told), or `identity` is none.
+        ValueError: the codec found is another (the message has both fingerprints), or `identity` is
+        none.
         FileNotFoundError: none was found.
     """
     try:

@@ -30,7 +30,7 @@ def save_local(
     Args:
         settings: see `audiolm.codec.settings`.
         weights: an `encodec.EncodecModel`'s state dict with its weight normalisation; buffers that
-            only training uses are left out.
+            only training uses are omitted.
         path: folder and stem. The folder is made; a pair that is there is replaced.
         dtype: of the numbers in the file; the codec is then the one with its weights rounded so.
 

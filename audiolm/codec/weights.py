@@ -23,7 +23,7 @@ TRAINING_ONLY = (".inited", ".cluster_size", ".embed_avg")
 def inference_weights(weights: Mapping[str, Tensor], model: EncodecModel) -> dict[str, Tensor]:
     """Check `weights` against `model` and return them as float32 on the CPU, in copies.
 
-    Buffers that only training uses are left out.
+    Buffers that only training uses are omitted.
 
     Raises:
         ValueError: a name is missing or unexpected, a shape differs, a value is not finite, or the

@@ -1,13 +1,13 @@
 """What every source of recordings gives: clips, and what cannot be one with its reason.
 
-A source is a function that returns `Iterator[Clip | LeftOut]`:
+A source is a function that returns `Iterator[Clip | SkippedClip]`:
 
     folders.py       folder_clips       a folder, with or without metadata beside the files
     manifest.py      manifest_clips     a list of files, or of parts of files
     public_sets.py   librispeech_clips, ...
     huggingface.py   huggingface_clips
 
-A row or file that cannot be used is a `LeftOut` and stops no other. What makes the whole source
+A row or file that cannot be used is a `SkippedClip` and stops no other. What makes the whole source
 unusable (no such folder, a table without the needed column) is a ValueError or OSError, at the
 latest when the first clip is asked for or, where only the end tells, after the last.
 """
@@ -36,7 +36,7 @@ _TEXT_COLUMNS = ("text", "transcription", "transcript", "sentence")
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedClip:
     """A file that is not in the store, and why."""
 
     path: Path
@@ -54,7 +54,7 @@ class Clip:
     `/` between its parts). path: the audio file. start, end: seconds into it; end None is its end.
     split: "train", "valid", "test", or None to leave the choice to the hash. label, text: what the
     source says about the clip, or None. columns: what else it says (speaker, album, ...), by name.
-    Raises ValueError for an empty id, for a split of another name and for times that are no part.
+    Raises ValueError for an empty id, for a split of another name and for times outside the file.
     """
 
     id: str
@@ -107,32 +107,34 @@ def make_clip(
     start: float = 0.0,
     end: float | None = None,
     where: str = "",
-) -> Clip | LeftOut:
+) -> Clip | SkippedClip:
     """The clip of a file of which a source says `values`, by column; empty ones say nothing.
 
     The columns label, text (or transcription, transcript, sentence) and split are the clip's own.
-    LeftOut where the file is not there or its split has a name that is none (see `split_name`);
+    SkippedClip where the file is not there or its split has an unknown name (see `split_name`);
     `where` in the source that is ("line 7 of clips.csv") goes before the reason.
     """
     prefix = f"{where}: " if where else ""
     if reason := _unusable(path):
-        return LeftOut(path, prefix + reason)
+        return SkippedClip(path, prefix + reason)
     columns = {name: said for name, value in values.items() if (said := value.strip())}
     text = next((columns.pop(name) for name in _TEXT_COLUMNS if name in columns), None)
     label, split = columns.pop("label", None), columns.pop("split", None)
     if split is not None and split_name(split) is None:
-        return LeftOut(path, f"{prefix}split {split!r} is none of train, valid and test")
+        return SkippedClip(path, f"{prefix}split {split!r} is not one of train, valid and test")
     known = split and split_name(split)
     return Clip(id, path, start, end, known, label, text, columns)
 
 
-def without_repeats(clips: Iterable[Clip | LeftOut]) -> Iterator[Clip | LeftOut]:
-    """The clips, with any whose id was there before left out."""
+def without_repeats(clips: Iterable[Clip | SkippedClip]) -> Iterator[Clip | SkippedClip]:
+    """The clips, with any whose id was there before skipped."""
     seen: set[str] = set()
     for clip in clips:
         if isinstance(clip, Clip):
             if clip.id in seen:
-                yield LeftOut(clip.path, f"given twice: another clip before it has id {clip.id!r}")
+                yield SkippedClip(
+                    clip.path, f"given twice: another clip before it has id {clip.id!r}"
+                )
                 continue
             seen.add(clip.id)
         yield clip

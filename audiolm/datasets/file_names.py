@@ -4,8 +4,8 @@
     {speaker}_{_}               p225_001_mic1      speaker p225; {_...} takes anything, unkept
     {label}/{_}                 rock/hips/01       label hips: the end of the path
 
-A field is one or more characters but `/` and ends at the first place where the text after it in the
-pattern follows; the last field holds none of the text before it. So there is one way to read a
+A field is one or more characters but `/` and ends at the first position where the text after it in
+the pattern follows; the last field holds none of the text before it. So there is one way to read a
 name: "new_york_bob_3" does not match the first pattern, instead of giving the speaker "york".
 """
 
@@ -30,7 +30,7 @@ class NamePattern:
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        # Text at even places, fields at odd ones.
+        # Text at even indices, fields at odd ones.
         parts = re.split(r"\{([^{}]*)\}", pattern)
         texts, names = parts[::2], parts[1::2]
         self.fields = tuple(name for name in names if not name.startswith("_"))
@@ -43,7 +43,7 @@ class NamePattern:
         for name in names:
             if not (name.isidentifier() and name.isascii()):
                 raise ValueError(
-                    f"pattern {pattern!r}: {name!r} is no name of a field; use letters, digits "
+                    f"pattern {pattern!r}: {name!r} is not a name of a field; use letters, digits "
                     "and _, such as {speaker}"
                 )
             if self.fields.count(name) > 1:
@@ -58,7 +58,7 @@ class NamePattern:
             )
         if Path(pattern).suffix.lower() in AUDIO_SUFFIXES:
             raise ValueError(
-                f"pattern {pattern!r} ends in a suffix, which is no part of the name; leave it away"
+                f"pattern {pattern!r} ends in a suffix, which is not a part of the name; omit it"
             )
         whole = re.escape(texts[0])
         for i, name in enumerate(names):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from audiolm.audio import find_audio_files
-from audiolm.datasets.clip import Clip, LeftOut, make_clip, split_name, without_repeats
+from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name, without_repeats
 from audiolm.datasets.file_names import NamePattern
 from audiolm.datasets.tables import BadRow, NoPathColumn, read_table
 from audiolm.files import one_line
@@ -30,17 +30,17 @@ def folder_clips(
     split_from: str | None = None,
     valid: str | Path | None = None,
     test: str | Path | None = None,
-) -> Iterator[Clip | LeftOut]:
+) -> Iterator[Clip | SkippedClip]:
     """Every audio file below `folder`; the id is the path below the folder.
 
     metadata.csv or metadata.jsonl in the folder, or in folders below it, is read as Hugging Face's
     audiofolder has it: `file_name` is a path relative to the metadata's own folder, other columns
     go to the clip. Of several that name a file the nearest counts. Files that it does not name are
-    clips all the same, without columns: a recording is worth training on without its text. (Hugging
-    Face drops these.) A name without a file is left out, and so is a metadata file itself that has
+    clips all the same, without columns: a recording is of use without its text. (Hugging
+    Face drops these.) A name without a file is skipped, and so is a metadata file itself that has
     no column `file_name`. Files that metadata names come first, then the others in sorted order.
 
-    pattern: what file names say, see `NamePattern`; a file that does not match is left out.
+    pattern: what file names say, see `NamePattern`; a file that does not match is skipped.
     label_from: "folder" labels a clip with the name of the folder that holds its file.
     split_from: "folder" takes the split from the folder directly below `folder`, such as train/,
         validation/ and test/, and leaves out what lies in no such folder; another word is the
@@ -108,7 +108,7 @@ class _Folders:
                         f"{one_line(other)}; pass folders that do not share files"
                     )
 
-    def clips(self) -> Iterator[Clip | LeftOut]:
+    def clips(self) -> Iterator[Clip | SkippedClip]:
         for path in self.named.values():
             find_audio_files(path)  # a folder that was asked for must be there and hold some
         yield from self._below(self.folder, "")
@@ -121,7 +121,7 @@ class _Folders:
                 "metadata or the pattern has, or 'folder'"
             )
 
-    def _below(self, root: Path, prefix: str) -> Iterator[Clip | LeftOut]:
+    def _below(self, root: Path, prefix: str) -> Iterator[Clip | SkippedClip]:
         files = find_audio_files(root)
         if self.split_from == "folder":
             tops = {path.relative_to(root).parts[0] for path in files if path.parent != root}
@@ -131,22 +131,24 @@ class _Folders:
                     "make these, or pass split_from=null"
                 )
         for found in _describe(root, files):
-            yield found if isinstance(found, LeftOut) else self._clip(root, prefix, found)
+            yield found if isinstance(found, SkippedClip) else self._clip(root, prefix, found)
 
-    def _clip(self, root: Path, prefix: str, found: _Described) -> Clip | LeftOut:
+    def _clip(self, root: Path, prefix: str, found: _Described) -> Clip | SkippedClip:
         path, values, where = found
         below = path.relative_to(root)
         if self.names is not None:
             fields = self.names.match(below)
             if fields is None:
-                return LeftOut(path, f"its name does not match the pattern {self.names.pattern!r}")
+                return SkippedClip(
+                    path, f"its name does not match the pattern {self.names.pattern!r}"
+                )
             values |= fields
         # In train/a.wav the folder says the split, and nothing of the label.
         if self.label_from and not (self.split_from == "folder" and len(below.parts) == 2):
             values["label"] = path.parent.name
         if self.split_from == "folder":
             if len(below.parts) == 1 or split_name(below.parts[0]) is None:
-                return LeftOut(path, "lies in no folder of a split (train, valid or test)")
+                return SkippedClip(path, "lies in no folder of a split (train, valid or test)")
             values["split"] = below.parts[0]
         elif self.split_from:
             values.pop("split", None)
@@ -161,23 +163,25 @@ class _Folders:
         return make_clip(prefix + below.as_posix(), path, values, where=where)
 
 
-def _describe(root: Path, files: list[Path]) -> Iterator[_Described | LeftOut]:
+def _describe(root: Path, files: list[Path]) -> Iterator[_Described | SkippedClip]:
     """The files with what metadata says of them, and what is wrong with the metadata."""
     others = dict.fromkeys(files)
     for table in _metadata_files(root, files):
         try:
             for row in read_table(table, ("file_name",)):
                 if isinstance(row, BadRow):
-                    yield LeftOut(table, str(row))
+                    yield SkippedClip(table, str(row))
                     continue
                 path = Path(os.path.normpath(table.parent / row.path))
                 if not path.is_relative_to(root):
-                    yield LeftOut(path, f"{row.where}: is outside of the folder {one_line(root)}")
+                    yield SkippedClip(
+                        path, f"{row.where}: is outside of the folder {one_line(root)}"
+                    )
                     continue
                 others.pop(path, None)
                 yield _Described(path, row.values, row.where)
         except NoPathColumn as error:  # a file of this name that is something else
-            yield LeftOut(table, error.reason)
+            yield SkippedClip(table, error.reason)
     for path in others:
         yield _Described(path, {}, "")
 

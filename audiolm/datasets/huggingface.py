@@ -22,7 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from audiolm.audio import AUDIO_SUFFIXES
-from audiolm.datasets.clip import Clip, LeftOut, split_name
+from audiolm.datasets.clip import Clip, SkippedClip, split_name
 from audiolm.datasets.folder import folder_clips
 from audiolm.files import one_line, replacing
 
@@ -38,7 +38,7 @@ def huggingface_clips(
     revision: str | None = None,
     column: str | None = None,
     splits: Sequence[str] | None = None,
-) -> Iterator[Clip | LeftOut]:
+) -> Iterator[Clip | SkippedClip]:
     """The recordings of a dataset, fetched to `folder` at the first time.
 
     name: of a dataset on the Hugging Face hub, or the path of one (a folder or file of parquet or
@@ -46,12 +46,12 @@ def huggingface_clips(
     config, revision: of the dataset, where it has several.
     column: the one with the recordings; None: the one that is of audio.
     splits: the dataset's splits to take. None: all that are called train, validation or test in
-        some way (see `split_name`), or all where none is; others are listed as left out. A split of
+        some way (see `split_name`), or all where none is; others are listed as skipped. A split of
         another name, asked for here, gives clips that the hash of the id splits.
     Numbers, texts and class labels of a row go to the clip; other columns do not.
 
     The dataset is streamed: nothing of it is kept but the files in `folder`. A fetch that was
-    stopped goes on at the recording it had come to.
+    stopped resumes at the recording it had come to.
 
     Raises, when the first clip is asked for, ValueError where the package `datasets` is missing and
     where the folder holds another dataset, and for a config, split or column that there is not;
@@ -67,13 +67,13 @@ def _clips(
     revision: str | None,
     column: str | None,
     splits: Sequence[str] | None,
-) -> Iterator[Clip | LeftOut]:
-    place = str(Path(name).resolve()) if Path(name).exists() else name
-    source = {"name": place, "config": config, "revision": revision, "column": column}
+) -> Iterator[Clip | SkippedClip]:
+    location = str(Path(name).resolve()) if Path(name).exists() else name
+    source = {"name": location, "config": config, "revision": revision, "column": column}
     loaded: Mapping[str, Any] | None = None
     there = _read_splits(folder, source)
     if there is None:
-        loaded = _load(place, config, revision)
+        loaded = _load(location, config, revision)
         there = list(loaded)
         with replacing(folder / "source.json") as temporary:
             temporary.write_text(json.dumps({**source, "splits": there}, indent=1) + "\n")
@@ -84,7 +84,7 @@ def _clips(
     wanted = asked or [split for split in there if split_name(split)] or there
     for split in wanted:
         if not (folder / _safe(split) / "metadata.jsonl").exists():
-            loaded = loaded or _load(place, config, revision)
+            loaded = loaded or _load(location, config, revision)
             _fetch(name, split, loaded[split], column, folder / _safe(split))
     # One by one: the folder may hold other splits, or parts of them, from an earlier call.
     for split in wanted:
@@ -94,8 +94,10 @@ def _clips(
             yield clip
     for split in there:
         if split not in wanted and not asked:
-            reason = f"split {split!r} is none of train, valid and test; data.splits can ask for it"
-            yield LeftOut(folder / _safe(split), reason)
+            reason = (
+                f"split {split!r} is not one of train, valid and test; data.splits can ask for it"
+            )
+            yield SkippedClip(folder / _safe(split), reason)
 
 
 def _read_splits(folder: Path, source: Mapping[str, str | None]) -> list[str] | None:

@@ -12,14 +12,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from audiolm.datasets.clip import Clip, LeftOut, make_clip, without_repeats
+from audiolm.datasets.clip import Clip, SkippedClip, make_clip, without_repeats
 from audiolm.datasets.tables import BadRow, Row, read_table
 from audiolm.files import one_line
 
 _PATH_COLUMNS = ("path", "audio_filepath", "audio", "file_name")
 
 
-def manifest_clips(manifest: str | Path) -> Iterator[Clip | LeftOut]:
+def manifest_clips(manifest: str | Path) -> Iterator[Clip | SkippedClip]:
     """The clips that a table lists, in its order. For the kinds of tables, see `read_table`.
 
     path (or audio_filepath, audio, file_name): the file, absolute or relative to the manifest's
@@ -30,37 +30,37 @@ def manifest_clips(manifest: str | Path) -> Iterator[Clip | LeftOut]:
         elsewhere), and "#START-END" where a part is given.
     label, text, split and other columns go to the clip, see `make_clip`.
 
-    A row that cannot be used, and one with the id of a row before it, is left out with its line.
+    A row that cannot be used, and one with the id of a row before it, is skipped with its line.
     Raises FileNotFoundError or ValueError, when the first clip is asked for, where there is no such
     table or no column for the path; see `read_table`.
     """
     return without_repeats(_clips(Path(manifest)))
 
 
-def _clips(manifest: Path) -> Iterator[Clip | LeftOut]:
+def _clips(manifest: Path) -> Iterator[Clip | SkippedClip]:
     if manifest.is_dir():
         raise IsADirectoryError(f"{one_line(manifest)} is a folder; pass the manifest's file")
     if not manifest.exists():
         raise FileNotFoundError(f"no such manifest: {one_line(manifest)}")
     folder = Path(os.path.abspath(manifest)).parent
     for row in read_table(manifest, _PATH_COLUMNS):
-        yield LeftOut(manifest, str(row)) if isinstance(row, BadRow) else _clip(row, folder)
+        yield SkippedClip(manifest, str(row)) if isinstance(row, BadRow) else _clip(row, folder)
 
 
-def _clip(row: Row, folder: Path) -> Clip | LeftOut:
+def _clip(row: Row, folder: Path) -> Clip | SkippedClip:
     path = folder / row.path
     values = row.values
     times = {name: values.pop(name, None) for name in ("start", "offset", "end", "duration")}
     try:
         seconds = {name: _seconds(name, text) for name, text in times.items() if text is not None}
     except ValueError as error:
-        return LeftOut(path, f"{row.where}: {error}")
+        return SkippedClip(path, f"{row.where}: {error}")
     start = seconds.get("start", seconds.get("offset", 0.0))
     end = seconds.get("end")
     if end is None and "duration" in seconds:
         end = start + seconds["duration"]
     if end is not None and end <= start:
-        return LeftOut(path, f"{row.where}: end {end:g} s is not after start {start:g} s")
+        return SkippedClip(path, f"{row.where}: end {end:g} s is not after start {start:g} s")
     id = values.pop("id", "").strip()
     if not id:
         id = _place(row.path, folder)

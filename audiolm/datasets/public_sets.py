@@ -5,7 +5,7 @@
 
 `root` is the folder that holds the set's own folder, or that folder itself; ids are paths below the
 latter. With `download`, what is not there is fetched by torchaudio, checked against its hash, and
-unpacked; a download that was stopped goes on with whatever archives are whole.
+unpacked; a download that was stopped resumes with whatever archives are whole.
 
 All raise FileNotFoundError, when the first clip is asked for, where the layout is not found (saying
 what was looked for), and OSError where a download fails.
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from audiolm.datasets.clip import Clip, LeftOut, make_clip, split_name
+from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name
 from audiolm.files import one_line
 
 # ---- The sets
@@ -27,7 +27,7 @@ from audiolm.files import one_line
 
 def librispeech_clips(
     root: str | Path, subsets: Sequence[str] | None = None, *, download: bool = False
-) -> Iterator[Clip | LeftOut]:
+) -> Iterator[Clip | SkippedClip]:
     """LibriSpeech: read English, 16 kHz.
 
         LibriSpeech/dev-clean/84/121123/84-121123-0000.flac
@@ -52,7 +52,7 @@ def librispeech_clips(
 
 def libritts_clips(
     root: str | Path, subsets: Sequence[str] | None = None, *, download: bool = False
-) -> Iterator[Clip | LeftOut]:
+) -> Iterator[Clip | SkippedClip]:
     """LibriTTS: LibriSpeech's books cut at sentences, 24 kHz.
 
         LibriTTS/dev-clean/84/121123/84_121123_000007_000001.wav
@@ -68,14 +68,14 @@ def libritts_clips(
                 yield _libri_clip(folder, path, text)
 
 
-def ljspeech_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | LeftOut]:
+def ljspeech_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | SkippedClip]:
     """LJSpeech 1.1: 24 hours of one reader, 22.05 kHz; also another set of this layout.
 
         LJSpeech-1.1/metadata.csv    LJ001-0001|Printing, in 1450|Printing, in fourteen fifty
                      wavs/LJ001-0001.wav
 
     The clips have text (the normalized one, where there is one) and chapter (LJ001). A recording
-    that metadata.csv does not list is left out.
+    that metadata.csv does not list is skipped.
     """
     layout = _Layout("LJSpeech", "LJSPEECH", ("LJSpeech-1.1", "."), ("metadata.csv", "wavs/*.wav"))
     folder = _find(layout, Path(root), download)
@@ -89,12 +89,12 @@ def ljspeech_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip
         yield _clip(folder, path, {"text": text, "chapter": chapter if hyphen else ""})
     for path in sorted((folder / "wavs").glob("*.wav")):
         if path.name not in listed:
-            yield LeftOut(path, "is not listed in metadata.csv")
+            yield SkippedClip(path, "is not listed in metadata.csv")
 
 
 def vctk_clips(
     root: str | Path, *, mic: str = "mic2", download: bool = False
-) -> Iterator[Clip | LeftOut]:
+) -> Iterator[Clip | SkippedClip]:
     """VCTK 0.92: 110 speakers of English, 48 kHz, each sentence through two microphones.
 
         VCTK-Corpus-0.92/wav48_silence_trimmed/p225/p225_001_mic2.flac
@@ -115,7 +115,9 @@ def vctk_clips(
             yield _clip(folder, path, {"text": text, "speaker": speaker.name})
 
 
-def speechcommands_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | LeftOut]:
+def speechcommands_clips(
+    root: str | Path, *, download: bool = False
+) -> Iterator[Clip | SkippedClip]:
     """Speech Commands 0.02 (or 0.01, where only that is there): single words, 16 kHz.
 
         SpeechCommands/speech_commands_v0.02/bed/0c40e715_nohash_0.wav
@@ -123,12 +125,12 @@ def speechcommands_clips(root: str | Path, *, download: bool = False) -> Iterato
                                              testing_list.txt
 
     The clips have label (the word) and speaker, and the split of the set's own lists: "train" for
-    what is in neither. What is in _background_noise_ is no word and not a clip.
+    what is in neither. What is in _background_noise_ is neither a word nor a clip.
     """
     lists = {"valid": "validation_list.txt", "test": "testing_list.txt"}
     versions = ("speech_commands_v0.02", "speech_commands_v0.01")
-    places = (*(f"SpeechCommands/{version}" for version in versions), *versions, ".")
-    layout = _Layout("Speech Commands", "SPEECHCOMMANDS", places, tuple(lists.values()))
+    folders = (*(f"SpeechCommands/{version}" for version in versions), *versions, ".")
+    layout = _Layout("Speech Commands", "SPEECHCOMMANDS", folders, tuple(lists.values()))
     folder = _find(layout, Path(root), download)
     splits = {line: split for split, name in lists.items() for line in _lines(folder / name)}
     for word in _folders(folder, depth=1):
@@ -142,7 +144,7 @@ def speechcommands_clips(root: str | Path, *, download: bool = False) -> Iterato
         yield _clip(folder, folder / name, {})
 
 
-def yesno_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | LeftOut]:
+def yesno_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | SkippedClip]:
     """YesNo: sixty recordings of one speaker saying yes or no eight times in Hebrew, 8 kHz.
 
         waves_yesno/0_0_0_0_1_1_1_1.wav
@@ -156,10 +158,10 @@ def yesno_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | 
         if all(words):
             yield _clip(folder, path, {"text": " ".join(words)})
         else:
-            yield LeftOut(path, "its name is not 0 and 1 with _ between them")
+            yield SkippedClip(path, "its name is not 0 and 1 with _ between them")
 
 
-def gtzan_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | LeftOut]:
+def gtzan_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | SkippedClip]:
     """GTZAN: a thousand half minutes of music in ten genres, 22.05 kHz.
 
         genres/blues/blues.00000.wav    (or .au, as it was published; or genres_original/)
@@ -179,52 +181,52 @@ def gtzan_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | 
 class _Layout(NamedTuple):
     """Where a set lies and how one knows it.
 
-    dataset: the name of torchaudio's class. places: where the set's own folder may be, from the
+    dataset: the name of torchaudio's class. folders: where the set's own folder may be, from the
     root; first where torchaudio makes it. holds: patterns of paths in it, all of which match some.
     """
 
     title: str
     dataset: str
-    places: tuple[str, ...]
+    folders: tuple[str, ...]
     holds: tuple[str, ...]
 
 
 def _find(layout: _Layout, root: Path, download: bool, **options: str) -> Path:
     """The set's own folder; where it is not there, downloaded with `options` of torchaudio's."""
-    for folder in (root / place for place in layout.places):
+    for folder in (root / home for home in layout.folders):
         if all(any(folder.glob(pattern)) for pattern in layout.holds):
             return folder
     if not download:
         raise FileNotFoundError(
             f"no {layout.title} in {one_line(root)}: looked for {' and '.join(layout.holds)} in "
-            f"{', '.join(layout.places)}; pass data.root=DIR, or data.download=true to fetch it"
+            f"{', '.join(layout.folders)}; pass data.root=DIR, or data.download=true to fetch it"
         )
-    place = layout.places[0]
+    home = layout.folders[0]
     _download(layout, root, options)
-    return root / place
+    return root / home
 
 
 def _download(layout: _Layout, root: Path, options: Mapping[str, str]) -> None:
-    """Have torchaudio fetch and unpack the set beside its place, which it takes when whole.
+    """Have torchaudio fetch and unpack the set beside its folder, which it takes when whole.
 
     torchaudio takes any folder of the name for a whole set, also one that was half unpacked.
     """
     from torchaudio import datasets
 
-    place = layout.places[0]
+    home = layout.folders[0]
     partial = root / ".incomplete"
-    shutil.rmtree(partial / place, ignore_errors=True)
+    shutil.rmtree(partial / home, ignore_errors=True)
     try:
         partial.mkdir(parents=True, exist_ok=True)
         getattr(datasets, layout.dataset)(str(partial), download=True, **options)
-        (root / place).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(partial / place, root / place)
+        (root / home).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(partial / home, root / home)
     # torchaudio lets through whatever the network, the archive and the disk give.
     except Exception as error:
         line = " ".join(str(error).split())
         raise OSError(
             f"cannot download {layout.title} ({line}); check the network, or fetch it by other "
-            f"means and unpack it as {one_line(root / place)}"
+            f"means and unpack it as {one_line(root / home)}"
         ) from error
     shutil.rmtree(partial)
 
@@ -254,14 +256,14 @@ def _libri_folders(
     return folders
 
 
-def _libri_clip(folder: Path, path: Path, text: str) -> Clip | LeftOut:
+def _libri_clip(folder: Path, path: Path, text: str) -> Clip | SkippedClip:
     """The clip of a recording in SUBSET/SPEAKER/CHAPTER."""
     speaker, chapter = path.parts[-3:-1]
     says = {"text": text, "speaker": speaker, "chapter": chapter, "subset": folder.name}
     return _clip(folder.parent, path, says | {"split": folder.name})
 
 
-def _clip(folder: Path, path: Path, says: Mapping[str, str]) -> Clip | LeftOut:
+def _clip(folder: Path, path: Path, says: Mapping[str, str]) -> Clip | SkippedClip:
     return make_clip(path.relative_to(folder).as_posix(), path, says)
 
 

@@ -73,7 +73,7 @@ def read_table(table: Path, path_columns: Sequence[str]) -> Iterator[Row | BadRo
     suffix = table.suffix.lower()
     if suffix not in TABLE_SUFFIXES:
         raise ValueError(
-            f"{one_line(table)}: the suffix is none of {', '.join(TABLE_SUFFIXES)}; "
+            f"{one_line(table)}: the suffix is not one of {', '.join(TABLE_SUFFIXES)}; "
             "write a table of one of these"
         )
     is_empty, has_paths = True, False
@@ -120,8 +120,8 @@ def _csv_rows(file: TextIO, path: Path, path_columns: Sequence[str]) -> Iterator
             return
         except csv.Error as error:
             if names is None:
-                raise ValueError(f"{one_line(path)}: the first row is no CSV: {error}") from None
-            yield BadRow(_where(path, start, reader.line_num), f"is no CSV: {error}")
+                raise ValueError(f"{one_line(path)}: the first row is not CSV: {error}") from None
+            yield BadRow(_where(path, start, reader.line_num), f"is not CSV: {error}")
             continue
         where = _where(path, start, reader.line_num)
         if not any(field.strip() for field in fields):
@@ -168,13 +168,13 @@ def _json_rows(file: TextIO, path: Path) -> Iterator[_Values | BadRow]:
         try:
             values = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield BadRow(where, f"is no JSON: {error}")
+            yield BadRow(where, f"is not JSON: {error}")
             continue
         if isinstance(values, dict):
             texts = {name: _as_text(value) for name, value in values.items()}
             yield _Values(where, {name: text for name, text in texts.items() if name and text})
         else:
-            yield BadRow(where, 'is no JSON object: write {"path": ...}')
+            yield BadRow(where, 'is not a JSON object: write {"path": ...}')
 
 
 def _as_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a run on the demo set has learnt, told at its end."""
+"""What a run on the demo set has learnt, printed at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from audiolm.audio import find_audio_files
 from audiolm.codec import EncodecCodec
 from audiolm.demo.melodies import BITS_A_PIECE, PIECE_DURATION
-from audiolm.demo.report import comparison, hear_pieces, hear_samples
+from audiolm.demo.report import comparison, score_recordings, score_samples
 from audiolm.files import replacing
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import load_checkpoint
@@ -31,9 +31,9 @@ def score_demo(
     seed: int,
     clock: list[float],
 ) -> None:
-    """Hear how well samples of the best model keep to the grammar of the demo set.
+    """Score how well samples of the best model keep to the grammar of the demo set.
 
-    Printed, and written to scores.json beside the held-out loss and the seconds of each stage.
+    Printed, and written to scores.json beside the validation loss and the seconds of each stage.
 
     Args:
         run_dir: the folder of the run.
@@ -46,8 +46,8 @@ def score_demo(
     trained = load_checkpoint(best_checkpoint(run_dir))
     seeds = [seed + i for i in range(DEMO_SAMPLES)]
     trained.model.to(codec.device)
-    samples = hear_samples(trained, codec, seeds, sampling, run_dir / "pieces")
-    ceiling = hear_pieces(find_audio_files(recordings)[:CEILING_PIECES], codec)
+    samples = score_samples(trained, codec, seeds, sampling, run_dir / "pieces")
+    ceiling = score_recordings(find_audio_files(recordings)[:CEILING_PIECES], codec)
     clock = [*clock, time.perf_counter()]
     seconds = dict(
         zip(
@@ -56,15 +56,15 @@ def score_demo(
             strict=True,
         )
     )
-    figures = {
-        "held_out": best_validation(run_dir),
+    metrics = {
+        "validation": best_validation(run_dir),
         "set_bits_per_second": BITS_A_PIECE / PIECE_DURATION,
-        "samples": samples.figures(),
-        "ceiling": ceiling.figures(),
+        "samples": samples.metrics(),
+        "ceiling": ceiling.metrics(),
         "seconds": seconds,
     }
     with replacing(run_dir / "scores.json") as temporary:
-        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
     print(comparison(samples, ceiling, DEMO_SAMPLES))
     print(f"pieces    {run_dir / 'pieces'}")
     print(f"scores    {run_dir / 'scores.json'}")

@@ -9,9 +9,10 @@ coming back between two episodes B and C.
     refrain       starts on a tonic: degree 0 or 5
 
 That is all: every piece that keeps these rules is in the language, and each is as likely as any
-other. So drawing one is drawing a whole number below their count, and the entropy is its logarithm.
-An A follows an A, hence its last note lies one or two degrees from its first; an episode leads from
-the one to the other. Both are counted exactly, by powers of the matrix of legal transitions.
+other. So sampling one is sampling a whole number below their count, and the entropy is its
+logarithm. An A follows an A, hence its last note lies one or two degrees from its first; an episode
+leads from the one to the other. Both are counted exactly, by powers of the matrix of legal
+transitions.
 
 What is hard to learn here is the form: bar 8 holds nothing new to whoever remembers bar 1.
 """
@@ -88,7 +89,7 @@ class Grammar:
         return next((d for d in range(self.degrees) if to_midi(key, d) == midi), None)
 
     def is_transition(self, degree: int | None, following: int | None) -> bool:
-        """Whether a note may follow another. None, a note that is no degree, goes with nothing."""
+        """Whether a note may follow another. None, a note off the scale, goes with nothing."""
         return degree is not None and following is not None and 1 <= abs(degree - following) <= 2
 
     def is_piece(self, degrees: Sequence[int]) -> bool:
@@ -128,12 +129,12 @@ class Grammar:
 
     @property
     def chance_of_transition(self) -> float:
-        """The share of legal transitions among notes of the scale that were drawn blindly."""
+        """The share of legal transitions among notes of the scale sampled at random."""
         return float(self._legal.sum()) / self.degrees**2
 
-    # ---- Drawing
+    # ---- Sampling
 
-    def draw(self, rng: np.random.Generator) -> Piece:
+    def sample(self, rng: np.random.Generator) -> Piece:
         """One of all pieces, each as likely as any other."""
         return self.piece(int(rng.integers(self.count)))
 

@@ -71,7 +71,7 @@ TIMBRES = (
 )
 
 NUM_MELODIES = GRAMMAR.count * len(TIMBRES) * len(ACCENTS) * len(GAINS)
-"""How many the set is drawn from; each is as likely as any other."""
+"""How many the set is sampled from; each is as likely as any other."""
 BITS_A_PIECE = math.log2(NUM_MELODIES)
 """Of all that varies. GRAMMAR.bits are those of the notes alone."""
 
@@ -86,7 +86,7 @@ class Melody:
     gain: int
 
 
-def draw_melody(seed: int, index: int) -> Melody:
+def sample_melody(seed: int, index: int) -> Melody:
     """What melody `index` of the set of this seed is."""
     number = int(np.random.default_rng([seed, index]).integers(NUM_MELODIES))
     number, timbre = divmod(number, len(TIMBRES))
@@ -129,7 +129,7 @@ def to_hertz(midi: float) -> float:
 def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) -> None:
     """Write the melodies 0 .. num_melodies - 1 of a seed into `folder`, 16-bit WAV of 6.4 s each.
 
-    Files that are there already are kept, so that an interrupted run goes on. Beside them lie
+    Files that are there already are kept, so that an interrupted run resumes. Beside them lie
     `melodies.json`, which tells what the folder holds, and, once all is written, `metadata.csv`:
     what each melody is, in the layout of an audio folder of the Hugging Face datasets package.
 
@@ -139,7 +139,7 @@ def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) ->
     """
     folder = Path(folder)
     _claim(folder, {"version": VERSION, "seed": seed, "num_melodies": num_melodies})
-    melodies = {_name(i): draw_melody(seed, i) for i in range(num_melodies)}
+    melodies = {_name(i): sample_melody(seed, i) for i in range(num_melodies)}
     for name, melody in melodies.items():
         if not (folder / name).exists():
             write_wav(folder / name, synthesise(melody), SAMPLE_RATE)
@@ -161,7 +161,7 @@ def _name(index: int) -> str:
 
 
 def _claim(folder: Path, wanted: dict[str, Any]) -> None:
-    """Make sure that all melodies of a folder are of one set. Told first: a run may be cut."""
+    """Make sure that all melodies of a folder are of one set. Checked first: a run may be cut."""
     record = folder / "melodies.json"
     if not record.exists():
         strangers = [

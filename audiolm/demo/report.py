@@ -1,4 +1,4 @@
-"""What a model has learnt of the demo set, in figures that can be checked by ear.
+"""What a model has learnt of the demo set, in metrics that can be checked by ear.
 
 Letters: B samples, K codebooks, T codec frames, N audio samples.
 """
@@ -20,21 +20,21 @@ from audiolm.demo.grammar import GRAMMAR
 from audiolm.demo.scores import Scores, score_clips
 from audiolm.generation import Sampling, generate
 from audiolm.model.checkpoint import TrainedModel
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.synthesis.detectors import longest_loop, longest_run, longest_silence
 
 DURATION = 5.0  # seconds of a sample: 25 notes
 
 
 @dataclass(frozen=True)
-class Heard:
+class DemoScores:
     """What was found in a number of clips.
 
     Attributes:
         scores: how well they keep to the grammar.
         silence: seconds of the longest silence in any.
         run: seconds for which codebook 0 is stuck on one code, at most.
-        loop: seconds of the longest stretch in which a pattern of up to 0.3 s repeats.
+        loop: seconds of the longest span in which a pattern of up to 0.3 s repeats.
     """
 
     scores: Scores
@@ -42,7 +42,7 @@ class Heard:
     run: float
     loop: float
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """As plain numbers, by name."""
         return {
             "legal_notes": self.scores.legal_notes,
@@ -56,12 +56,12 @@ class Heard:
         }
 
 
-def listen(waveforms: Tensor, codes: Tensor, codec: EncodecCodec) -> Heard:
+def score_waveforms(waveforms: Tensor, codes: Tensor, codec: EncodecCodec) -> DemoScores:
     """Track the notes of waveforms (B, 1, N), and look for silence and for loops in their codes.
 
     codes: (B, K, T), those that the waveforms were decoded from.
     """
-    return Heard(
+    return DemoScores(
         score_clips(list(waveforms[:, 0]), codec.sample_rate),
         max(longest_silence(w, codec.sample_rate).duration for w in waveforms),
         max(longest_run(c, codec.frame_rate).duration for c in codes),
@@ -69,20 +69,20 @@ def listen(waveforms: Tensor, codes: Tensor, codec: EncodecCodec) -> Heard:
     )
 
 
-def hear_pieces(pieces: Sequence[Path], codec: EncodecCodec) -> Heard:
+def score_recordings(pieces: Sequence[Path], codec: EncodecCodec) -> DemoScores:
     """The beginnings of real pieces after the codec: the best that a model can score."""
     clips = [read_audio(p, codec.sample_rate, codec.channels, duration=DURATION)[0] for p in pieces]
     codes = torch.stack(codec.encode_batch(clips))
-    return listen(codec.decode(codes, clips[0].shape[1]).cpu(), codes.cpu(), codec)
+    return score_waveforms(codec.decode(codes, clips[0].shape[1]).cpu(), codes.cpu(), codec)
 
 
-def hear_samples(
+def score_samples(
     trained: TrainedModel,
     codec: EncodecCodec,
     seeds: Sequence[int],
     sampling: Sampling,
     folder: Path,
-) -> Heard:
+) -> DemoScores:
     """Samples of a model, one a seed, of DURATION; written to `folder` as piece_000.wav and .png.
 
     Raises:
@@ -103,20 +103,20 @@ def hear_samples(
         stem = folder / f"piece_{i:03d}"
         write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
         title = f"step {trained.step}, seed {seed}"
-        draw_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
-    return listen(waveforms, codes.cpu(), codec)
+        plot_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
+    return score_waveforms(waveforms, codes.cpu(), codec)
 
 
-def comparison(samples: Heard, ceiling: Heard, num_samples: int) -> str:
-    """A table: what the samples score, what real pieces score after the codec, and chance."""
+def comparison(samples: DemoScores, ceiling: DemoScores, num_samples: int) -> str:
+    """A table: what the samples score, what real melodies score after the codec, and chance."""
     chance = {"legal_notes": 1.0, "legal_transitions": GRAMMAR.chance_of_transition}
     lines = [
-        f"heard in {num_samples} samples of {DURATION:g} s, beside real pieces after the codec "
-        f"(the ceiling) and random notes of the scale",
+        f"scores of {num_samples} samples of {DURATION:g} s, beside real melodies after the codec "
+        f"(ceiling) and random notes of the scale (random); shares, 1 is best, and seconds",
         f"  {'':<24}{'samples':>8}{'ceiling':>9}{'random':>8}",
     ]
-    real = ceiling.figures()
-    for name, value in samples.figures().items():
+    real = ceiling.metrics()
+    for name, value in samples.metrics().items():
         unit = " (s)" if name.startswith("longest") else ""
         random = f"{chance[name]:8.2f}" if name in chance else ""
         lines.append(f"  {name.replace('_', ' ') + unit:<24}{value:8.2f}{real[name]:9.2f}{random}")

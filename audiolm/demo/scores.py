@@ -1,4 +1,4 @@
-"""How well clips keep to the grammar of the demo set, as far as a pitch tracker can hear.
+"""How well clips keep to the grammar of the demo set, as far as a pitch tracker can tell.
 
 A clip is a piece, or its beginning, note by note from its first sample on; what a clip holds beyond
 a piece is taken as the next one. The key is the one of the three that makes the most notes legal
@@ -100,7 +100,7 @@ def score_clips(clips: Iterable[Tensor], sample_rate: int) -> Scores:
 
 
 def score_pitches(pitches: Sequence[int | None], first_note: int = 0) -> Scores:
-    """The scores of one clip, given as MIDI note numbers; None where no pitch was heard.
+    """The scores of one clip, given as MIDI note numbers; None where no pitch was found.
 
     first_note: the note of a piece, from 0, that the clip begins with: to score what was added to
     a prompt of so many notes without the prompt.

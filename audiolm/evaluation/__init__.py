@@ -1,1 +1,1 @@
-"""What can be told of a model, and of generated clips, without listening to them."""
+"""What can be said of a model, and of generated clips, without listening to them."""

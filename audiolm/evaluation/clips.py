@@ -1,4 +1,4 @@
-"""Clips of one kind (generated, held out, trained on), and what is measured of each kind alone.
+"""Clips of one kind (generated, validation, training), and what is measured of each kind alone.
 
 All are taken as codes and decoded by the same codec, so that the codec's own faults are in all of
 them alike.
@@ -52,7 +52,7 @@ class Clips:
         return np.array([codes.shape[1] for codes in self.codes]) / self.frame_rate
 
 
-def hear_clips(codes: Sequence[Tensor], codec: EncodecCodec) -> Clips:
+def measure_clips(codes: Sequence[Tensor], codec: EncodecCodec) -> Clips:
     """Decode codes (K, T) of unlike lengths, and look for silence and loops."""
     full = [c for c in codes if c.shape[1]]
     waveforms = [codec.decode(c[None])[0].cpu() for c in full]
@@ -90,28 +90,30 @@ def code_usage(
     return (counts > 0).mean(axis=1), np.exp(-(shares * logs).sum(axis=1))
 
 
-def choose_pieces(spans: Sequence[NDArray[Any]], num_pieces: int, num_frames: int) -> NDArray[Any]:
-    """At most so many pieces of at most `num_frames`, at random: a `WINDOW` array.
+def choose_windows(
+    spans: Sequence[NDArray[Any]], num_windows: int, num_frames: int
+) -> NDArray[Any]:
+    """At most so many windows of at most `num_frames`, at random: a `WINDOW` array.
 
     The beginnings of as many clips; where there are fewer clips, all that they can be cut into. The
-    same for the same clips. Not every n-th one: clips often come in turns, of speakers say.
+    same for the same clips. Not every n-th one: clips often alternate, between speakers say.
 
     spans: `SPAN` arrays, of each store.
     """
-    if sum(map(len, spans)) < num_pieces:
+    if sum(map(len, spans)) < num_windows:
         spans = [cut_spans(of_store, num_frames) for of_store in spans]
-    pieces = np.empty(sum(map(len, spans)), WINDOW)
-    pieces["store"] = np.repeat(np.arange(len(spans)), [len(s) for s in spans])
+    windows = np.empty(sum(map(len, spans)), WINDOW)
+    windows["store"] = np.repeat(np.arange(len(spans)), [len(s) for s in spans])
     for name in ("clip", "start", "frames"):
-        pieces[name] = np.concatenate([of_store[name] for of_store in spans])
-    pieces["frames"] = np.minimum(pieces["frames"], num_frames)
-    chosen: NDArray[Any] = pieces[np.random.default_rng(0).permutation(len(pieces))[:num_pieces]]
+        windows[name] = np.concatenate([of_store[name] for of_store in spans])
+    windows["frames"] = np.minimum(windows["frames"], num_frames)
+    chosen: NDArray[Any] = windows[np.random.default_rng(0).permutation(len(windows))[:num_windows]]
     return chosen
 
 
-def read_pieces(stores: Sequence[TokenStore], pieces: NDArray[Any]) -> list[Tensor]:
-    """The codes (K, T) of the pieces."""
+def read_windows(stores: Sequence[TokenStore], windows: NDArray[Any]) -> list[Tensor]:
+    """The codes (K, T) of the windows."""
     return [
         torch.from_numpy(stores[store].read(clip, start, frames).astype(np.int64))
-        for store, clip, start, frames in pieces.tolist()
+        for store, clip, start, frames in windows.tolist()
     ]

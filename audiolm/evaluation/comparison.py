@@ -1,8 +1,8 @@
-"""Generated clips beside held-out ones, in plain numbers, with training clips as a third.
+"""Generated clips beside validation clips, in plain numbers, with training clips as a third.
 
 The training clips are the floor: two sets of real clips differ too, by chance and by what they
-hold, and no model has to come closer to the held-out clips than the training clips do. How much is
-chance is told by several sets of them, each as large as the generated one.
+hold, and no model has to come closer to the validation clips than the training clips do. How much
+is chance is shown by several sets of them, each as large as the generated one.
 
 Letters: K codebooks, T codec frames.
 """
@@ -38,19 +38,19 @@ class Comparison:
     """Real clips, measured once, that generated ones are then compared with.
 
     Args:
-        held_out: clips that the model has not seen.
+        validation: clips that the model has not seen.
         training: sets of clips that it has, each of as many as are to be generated.
         codec: decoded them all.
     """
 
-    def __init__(self, held_out: Clips, training: Sequence[Clips], codec: EncodecCodec) -> None:
-        self.held_out, self.training, self.codec = held_out, training, codec
+    def __init__(self, validation: Clips, training: Sequence[Clips], codec: EncodecCodec) -> None:
+        self.validation, self.training, self.codec = validation, training, codec
         self.reference: dict[str, Gaussian] | None = None
         floors: list[dict[str, float]] = []
         try:
-            self.reference = self._gaussians(held_out)
+            self.reference = self._gaussians(validation)
             floors = [self._distances(one) for one in training]
-        except ValueError:  # too few frames of real clips: all else can be told
+        except ValueError:  # too few frames of real clips: all else can be measured
             pass
         self.floors = {name: [floor[name] for floor in floors] for name in FEATURES}
 
@@ -62,14 +62,14 @@ class Comparison:
         assert self.reference is not None
         return {name: frechet_distance(found[name], self.reference[name]) for name in FEATURES}
 
-    def figures(self, generated: Clips, num_frames: int, ends: bool) -> dict[str, Any]:
+    def metrics(self, generated: Clips, num_frames: int, end_token: bool) -> dict[str, Any]:
         """What is measured of generated clips of at most `num_frames`, beside the real ones.
 
-        A distance is None where there are too few frames for it. `ends`: whether the model can end
-        a clip by itself.
+        A distance is None where there are too few frames for it. `end_token`: whether the model can
+        end a clip by itself.
         """
         first, *_ = self.training
-        kinds = {"generated": generated, "held_out": self.held_out, "training": first}
+        kinds = {"generated": generated, "validation": self.validation, "training": first}
         # Rare things are looked for in all there are.
         rare = [
             np.concatenate([getattr(s, n) for s in self.training]) for n in ("silences", "loops")
@@ -94,9 +94,9 @@ class Comparison:
                 for name, floors in self.floors.items()
             },
             "seconds": {kind: _quartiles(clips) for kind, clips in kinds.items()},
-            "ended": float(np.mean([n < num_frames for n in frames])) if ends else None,
-            "silence": _rates(generated.silences, self.held_out.silences, rare[0]),
-            "loop": _rates(generated.loops, self.held_out.loops, rare[1]),
+            "ended": float(np.mean([n < num_frames for n in frames])) if end_token else None,
+            "silence": _rates(generated.silences, self.validation.silences, rare[0]),
+            "loop": _rates(generated.loops, self.validation.loops, rare[1]),
             "codes_used": {kind: used.tolist() for kind, (used, _) in usage.items()},
             "perplexity": {kind: flat.tolist() for kind, (_, flat) in usage.items()},
         }
@@ -107,10 +107,10 @@ def _quartiles(clips: Clips) -> dict[str, float]:
     return {"lower_quartile": low, "median": median, "upper_quartile": high}
 
 
-def _rates(generated: Seconds, held_out: Seconds, training: Seconds) -> dict[str, float]:
+def _rates(generated: Seconds, validation: Seconds, training: Seconds) -> dict[str, float]:
     """Of each kind, the share of clips in which it is too long: over `limit` seconds."""
     limit = float(np.quantile(training, LONG))
-    kinds = {"generated": generated, "held_out": held_out, "training": training}
+    kinds = {"generated": generated, "validation": validation, "training": training}
     rates = {k: float(np.mean(found > limit)) if len(found) else 0.0 for k, found in kinds.items()}
     return {"limit": limit, **rates}
 

@@ -3,7 +3,7 @@
     |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2))
 
 0 for equal means and covariances; in squared units of the features. Few frames make it too large:
-it is worth something beside the same distance between as many real clips.
+it means something only beside the same distance between as many real clips.
 
 Sources: Heusel et al. 2017, "GANs Trained by a Two Time-Scale Update Rule" (of images), Kilgour et
 al. 2019, "Fréchet Audio Distance".
@@ -46,7 +46,7 @@ def fit_gaussian(features: Sequence[Tensor]) -> Gaussian:
             f"num_samples=0"
         )
     if not np.isfinite(frames).all():
-        raise FloatingPointError("features hold NaN or Inf: no distance can be told")
+        raise FloatingPointError("features hold NaN or Inf: no distance can be computed")
     return Gaussian(frames.mean(axis=1), np.cov(frames).reshape(len(frames), len(frames)))
 
 

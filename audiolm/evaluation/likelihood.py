@@ -1,4 +1,4 @@
-"""How probable a model finds held-out codes, and whether it is as often right as it is sure.
+"""How probable a model finds validation codes, and whether it is as often right as it is sure.
 
 Letters: B batch, K codebooks, S sequence steps, V' outputs of a codebook: its V codes and, where
 the model has one, the end.
@@ -21,7 +21,7 @@ CHUNK = 2**22
 
 
 class Likelihood:
-    """Sums over batches, of which every figure is a quotient: so every code weighs the same.
+    """Sums over batches, of which every metric is a quotient: so every code weighs the same.
 
     A code is right where it is the model's most probable one, and the probability of that one is
     the model's confidence. In a bin of like confidence the share of right codes should be it.
@@ -60,8 +60,8 @@ class Likelihood:
                 self._add(k, some.float().log_softmax(dim=-1), own)
         if not np.isfinite(self.nats).all():
             raise FloatingPointError(
-                f"the held-out loss is {self.nats.sum()}: the checkpoint's weights are not finite, "
-                f"or a code has no probability at all; take an earlier checkpoint"
+                f"the validation loss is {self.nats.sum()}: the checkpoint's weights are not "
+                f"finite, or a code has no probability at all; take an earlier checkpoint"
             )
 
     def _add(self, k: int, log_p: Tensor, targets: Tensor) -> None:
@@ -94,7 +94,7 @@ class Likelihood:
         """Expected calibration error (ECE), of each codebook (K,) and of all codes together.
 
         The mean distance of the share that is right from the confidence, in the bins of each, or
-        in bins of all; the latter is no mean of the former.
+        in bins of all; the latter is not a mean of the former.
         """
         distances = np.abs(self.right - self.confidence).sum(axis=1)
         together = np.abs((self.right - self.confidence).sum(axis=0)).sum()

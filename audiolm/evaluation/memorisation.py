@@ -1,7 +1,7 @@
-"""What a clip has word for word from the training set: the longest run of frames that both hold.
+"""What a clip has verbatim from the training set: the longest run of frames that both hold.
 
-Real recordings share runs too (silence, held notes, a jingle), so the runs of held-out clips are
-the yardstick. Two kinds are told apart by the codebooks that have to agree:
+Real recordings share runs too (silence, held notes, a jingle), so the runs of validation clips are
+the baseline. Two kinds are distinguished by the codebooks that have to agree:
 
     all of them      the same sound, to the last code: copied
     codebook 0       the same coarse line: what a copy with other details has
@@ -78,8 +78,8 @@ def longest_shared_runs(
     best: list[SharedRun | None] = [None] * len(queries)
     for part in _chunks(stores, trained_on, num_codebooks, longest, chunk):
         runs = _Runs(part.codes, numbers)
-        for i, frames, at, place in _longer_runs(queries, runs, [_frames(run) for run in best]):
-            best[i] = SharedRun(frames, at, *part.origin(place))
+        for i, frames, at, position in _longer_runs(queries, runs, [_frames(run) for run in best]):
+            best[i] = SharedRun(frames, at, *part.origin(position))
     return best
 
 
@@ -134,8 +134,8 @@ def _longer_runs(
         if best[i] < min(len(query), len(part)):
             by_length.setdefault(best[i] + 1, []).append(i)
     for length, group in by_length.items():
-        for i, place in _matches(length, {i: queries[i] for i in group}, part).items():
-            found, low, high = place, length, min(len(queries[i]), len(part))
+        for i, position in _matches(length, {i: queries[i] for i in group}, part).items():
+            found, low, high = position, length, min(len(queries[i]), len(part))
             while low < high:  # a run of `low` frames is there, none of more than `high`
                 middle = (low + high + 1) // 2
                 longer = _matches(middle, {i: queries[i]}, part).get(i)
@@ -150,24 +150,25 @@ def _matches(length: int, queries: dict[int, _Runs], part: _Runs) -> dict[int, t
     """Of each query that shares a run of `length` with the part: where one is, in both."""
     wanted = {i: query.of_length(length) for i, query in queries.items()}
     runs = part.of_length(length)
-    # Nearly all of the part's runs are none of the wanted: a table of a few of their bits says so.
+    # Nearly all of the part's runs are not among the wanted: a table of a few of their bits says
+    # so.
     shift = np.uint64(64 - _SIEVE_BITS)
     sieve = np.zeros(1 << _SIEVE_BITS, bool)
     everything = np.unique(np.concatenate(list(wanted.values())))
     sieve[everything >> shift] = True
-    places = np.flatnonzero(sieve[runs >> shift])
-    places = places[np.isin(runs[places], everything)]
-    places = places[np.argsort(runs[places], kind="stable")]
-    shared = runs[places]
+    positions = np.flatnonzero(sieve[runs >> shift])
+    positions = positions[np.isin(runs[positions], everything)]
+    positions = positions[np.argsort(runs[positions], kind="stable")]
+    shared = runs[positions]
     found = {}
     for i, own in wanted.items():
         first = np.searchsorted(shared, own, side="left")
         last = np.searchsorted(shared, own, side="right")
         for at in np.flatnonzero(last > first).tolist():
             frames = queries[i].codes[at : at + length]
-            for place in places[first[at] : last[at]].tolist():
-                if np.array_equal(frames, part.codes[place : place + length]):
-                    found[i] = (at, place)
+            for position in positions[first[at] : last[at]].tolist():
+                if np.array_equal(frames, part.codes[position : position + length]):
+                    found[i] = (at, position)
                     break
             if i in found:
                 break
@@ -176,17 +177,17 @@ def _matches(length: int, queries: dict[int, _Runs], part: _Runs) -> dict[int, t
 
 @dataclass
 class _Chunk:
-    """Training codes (T, K), in which rows of -1 stand between pieces of different clips."""
+    """Training codes (T, K), in which rows of -1 stand between spans of different clips."""
 
     codes: NDArray[np.int32]
     begins: list[int]
-    pieces: list[tuple[int, int, int]]  # store, clip, first frame
+    spans: list[tuple[int, int, int]]  # store, clip, first frame
 
-    def origin(self, place: int) -> tuple[int, int, int]:
+    def origin(self, position: int) -> tuple[int, int, int]:
         """Store, clip and frame that a row comes from."""
-        number = int(np.searchsorted(self.begins, place, side="right")) - 1
-        store, clip, start = self.pieces[number]
-        return store, clip, start + place - self.begins[number]
+        number = int(np.searchsorted(self.begins, position, side="right")) - 1
+        store, clip, start = self.spans[number]
+        return store, clip, start + position - self.begins[number]
 
 
 def _chunks(
@@ -208,7 +209,7 @@ def _chunks(
                 codes = store.read(clip, start + offset, length)[:num_codebooks]
                 rows += [codes.T.astype(np.int32), between]
                 chunk.begins.append(waiting)
-                chunk.pieces.append((number, clip, start + offset))
+                chunk.spans.append((number, clip, start + offset))
                 waiting += length + 1
                 if waiting >= size:
                     chunk.codes = np.concatenate(rows)

@@ -1,6 +1,6 @@
-"""The figures of an evaluation as one page of plots.
+"""The metrics of an evaluation as one page of plots.
 
-Figures are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
+Metrics are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ from matplotlib.figure import Figure
 from audiolm.files import replacing
 
 LEAST = 20
-"""Codes in a bin of confidence that is drawn: the share of a few is noise."""
+"""Codes in a bin of confidence that is plotted: the share of a few is noise."""
 
-_COLOURS = {"generated": "tab:orange", "held_out": "tab:blue", "training": "tab:grey"}
+_COLOURS = {"generated": "tab:orange", "validation": "tab:blue", "training": "tab:grey"}
 
 
-def draw_page(path: Path | str, figures: Mapping[str, Any], title: str) -> None:
+def plot_page(path: Path | str, metrics: Mapping[str, Any], title: str) -> None:
     """Write the page as a PNG file; without clips it is its first row.
 
     Raises:
         OSError: the file cannot be written; then none is left.
     """
-    clips = figures.get("clips")
+    clips = metrics.get("clips")
     rows = 1 if clips is None else 3
     figure = Figure(figsize=(11, 4 * rows), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, 2, squeeze=False)
     figure.suptitle(title, fontsize=11, parse_math=False, wrap=True)
-    _draw_nats(axes[0, 0], figures["nats_per_code"])
-    _draw_calibration(axes[0, 1], figures["calibration"])
+    _plot_nats(axes[0, 0], metrics["nats_per_code"])
+    _plot_calibration(axes[0, 1], metrics["calibration"])
     if clips is not None:
-        _draw_perplexity(axes[1, 0], clips["perplexity"])
+        _plot_perplexity(axes[1, 0], clips["perplexity"])
         if all(distances["training"] is not None for distances in clips["frechet"].values()):
-            _draw_distances(axes[1, 1], clips["frechet"])
+            _plot_distances(axes[1, 1], clips["frechet"])
         else:
             axes[1, 1].set_title("too few frames for a Fréchet distance", fontsize=9)
-        _draw_seconds(axes[2, 0], clips["clip_seconds"])
-        _draw_runs(axes[2, 1], figures.get("memorisation", {}))
+        _plot_seconds(axes[2, 0], clips["clip_seconds"])
+        _plot_runs(axes[2, 1], metrics.get("memorisation", {}))
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png")
 
 
-def _draw_nats(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+def _plot_nats(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     names = [
         name
         for name in ("model", "without_conditions", "bigram", "unigram", "uniform")
         if name in rows[0]
     ]
-    for place, name in enumerate(names):
-        offsets = np.arange(len(rows)) + (place - (len(names) - 1) / 2) * 0.8 / len(names)
+    for index, name in enumerate(names):
+        offsets = np.arange(len(rows)) + (index - (len(names) - 1) / 2) * 0.8 / len(names)
         label = name.replace("_", " ")
         axes.bar(offsets, [row[name] for row in rows], 0.8 / len(names), label=label)
     axes.set_xticks(range(len(rows)), [str(row["codebook"]) for row in rows])
     axes.set_xlabel("codebook")
-    axes.set_ylabel("nats per held-out code")
+    axes.set_ylabel("nats per validation code")
     axes.set_ylim(0, 1.25 * max(row[name] for row in rows for name in names))  # for the legend
     axes.legend(fontsize=8)
 
 
-def _draw_calibration(axes: Axes, calibration: Mapping[str, Any]) -> None:
+def _plot_calibration(axes: Axes, calibration: Mapping[str, Any]) -> None:
     axes.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
     for k, bins in enumerate(calibration["codebooks"]):
-        _draw_reliability(axes, bins, {"linewidth": 0.8, "alpha": 0.6, "label": f"codebook {k}"})
-    _draw_reliability(
+        _plot_reliability(axes, bins, {"linewidth": 0.8, "alpha": 0.6, "label": f"codebook {k}"})
+    _plot_reliability(
         axes, calibration["all"], {"color": "black", "marker": "o", "markersize": 3, "label": "all"}
     )
     axes.set_xlabel("probability of the most probable code")
@@ -78,53 +78,53 @@ def _draw_calibration(axes: Axes, calibration: Mapping[str, Any]) -> None:
         axes.legend(fontsize=8)
 
 
-def _draw_reliability(axes: Axes, bins: Sequence[Mapping[str, Any]], style: dict[str, Any]) -> None:
+def _plot_reliability(axes: Axes, bins: Sequence[Mapping[str, Any]], style: dict[str, Any]) -> None:
     full = [b for b in bins if b["codes"] >= LEAST]
     axes.plot([b["confidence"] for b in full], [b["right"] for b in full], **style)
 
 
-def _draw_perplexity(axes: Axes, perplexity: Mapping[str, Sequence[float]]) -> None:
-    for place, (kind, of_codebooks) in enumerate(perplexity.items()):
-        offsets = np.arange(len(of_codebooks)) + (place - 1) * 0.27
+def _plot_perplexity(axes: Axes, perplexity: Mapping[str, Sequence[float]]) -> None:
+    for index, (kind, of_codebooks) in enumerate(perplexity.items()):
+        offsets = np.arange(len(of_codebooks)) + (index - 1) * 0.27
         axes.bar(offsets, of_codebooks, 0.27, color=_COLOURS[kind], label=kind.replace("_", " "))
     axes.set_xlabel("codebook")
     axes.set_ylabel("perplexity of the codes")
     axes.legend(fontsize=8)
 
 
-def _draw_distances(axes: Axes, frechet: Mapping[str, Mapping[str, Any]]) -> None:
+def _plot_distances(axes: Axes, frechet: Mapping[str, Mapping[str, Any]]) -> None:
     """In units of the floor, as the features have different ones."""
     ratios = [(d["generated"] or 0.0) / max(d["training"], 1e-12) for d in frechet.values()]
     axes.bar(range(len(ratios)), ratios, 0.5, color=_COLOURS["generated"], label="generated")
     axes.axhline(1, color=_COLOURS["training"], linestyle="--", label="training")
-    for place, d in enumerate(frechet.values()):  # each set of training clips
+    for index, d in enumerate(frechet.values()):  # each set of training clips
         sets = np.array(d["training_sets"]) / max(d["training"], 1e-12)
-        axes.plot([place] * len(sets), sets, "_", color="black", markersize=14)
+        axes.plot([index] * len(sets), sets, "_", color="black", markersize=14)
     axes.set_xticks(range(len(frechet)), [name.replace("_", " ") for name in frechet])
-    axes.set_ylabel("Fréchet distance to held out, of training = 1")
+    axes.set_ylabel("Fréchet distance to validation, of training = 1")
     axes.legend(fontsize=8)
 
 
-def _draw_seconds(axes: Axes, seconds: Mapping[str, Sequence[float]]) -> None:
+def _plot_seconds(axes: Axes, seconds: Mapping[str, Sequence[float]]) -> None:
     for kind, of_clips in seconds.items():
-        _draw_shares(axes, of_clips, {"color": _COLOURS[kind], "label": kind.replace("_", " ")})
+        _plot_shares(axes, of_clips, {"color": _COLOURS[kind], "label": kind.replace("_", " ")})
     axes.set_xlabel("seconds of a clip")
     axes.set_ylabel("share of clips up to this long")
     axes.legend(fontsize=8)
 
 
-def _draw_runs(axes: Axes, memorisation: Mapping[str, Mapping[str, Any]]) -> None:
+def _plot_runs(axes: Axes, memorisation: Mapping[str, Mapping[str, Any]]) -> None:
     for (name, kinds), line in zip(memorisation.items(), ("-", "--"), strict=False):
         for kind, runs in kinds.items():
             label = f"{kind.replace('_', ' ')}, {name.replace('_', ' ')}"
             style = {"color": _COLOURS[kind], "linestyle": line, "label": label}
-            _draw_shares(axes, [run["seconds"] for run in runs], style)
+            _plot_shares(axes, [run["seconds"] for run in runs], style)
     axes.set_xlabel("seconds of the longest run shared with training")
     axes.set_ylabel("share of clips up to this long")
     if memorisation:
         axes.legend(fontsize=8)
 
 
-def _draw_shares(axes: Axes, values: Sequence[float], style: dict[str, Any]) -> None:
+def _plot_shares(axes: Axes, values: Sequence[float], style: dict[str, Any]) -> None:
     ordered = np.sort(np.array([0.0, *values]))
     axes.step(ordered, np.linspace(0, 1, len(ordered)), where="post", **style)

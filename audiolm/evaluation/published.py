@@ -3,7 +3,7 @@
     fad      Fréchet distance of CLAP's embeddings of seconds of sound (Kilgour et al. 2019; with
              CLAP rather than VGGish as Gui et al. 2024, "Adapting Frechet Audio Distance for
              Generative Music Evaluation", advise)
-    clap     cosine of CLAP's embeddings of a clip and of what it was told (Wu et al. 2023)
+    clap     cosine of CLAP's embeddings of a clip and of its text (Wu et al. 2023)
     dnsmos   speech quality as listeners would rate it, 1 to 5 (Reddy et al. 2021, P.808)
     wer      word error rate of a speech recogniser (Radford et al. 2022, Whisper)
 
@@ -35,36 +35,36 @@ PACKAGES = {
     "dnsmos": ("torchmetrics", "librosa", "onnxruntime", "requests"),
     "wer": ("transformers", "torchmetrics"),
 }
-NEED_WORDS = ("clap", "wer")
+NEED_TEXTS = ("clap", "wer")
 _SPEECH_RATE = 16_000  # Hz, of DNSMOS and of recognisers
 
 
 @dataclass(frozen=True)
-class Heard:
+class MetricClips:
     """Clips of one kind as these metrics take them.
 
-    waveforms: (C, N) of each. words: what each was told, or says; empty where nothing is known.
+    waveforms: (C, N) of each. texts: of each, or its labels; empty where nothing is known.
     """
 
     waveforms: Sequence[Tensor]
     sample_rate: int
-    words: Sequence[str]
+    texts: Sequence[str]
 
 
-def check_published(names: Sequence[str], have_words: bool) -> None:
+def check_published(names: Sequence[str], have_texts: bool) -> None:
     """Refuse what cannot be measured, before anything is.
 
     Raises:
-        ValueError: for an unknown metric, packages that are missing, and a metric of words for a
-            model that is told none.
+        ValueError: for an unknown metric, packages that are missing, and a metric of texts for an
+            unconditional model.
     """
     for name in names:
         if name not in PACKAGES:
             raise ValueError(f"published={name} is unknown; choose of {', '.join(PACKAGES)}")
-        if name in NEED_WORDS and not have_words:
+        if name in NEED_TEXTS and not have_texts:
             raise ValueError(
-                f"published={name} compares with what a clip was told, and this model is told "
-                f"nothing; leave it away"
+                f"published={name} compares with a clip's conditions, and this model is "
+                f"unconditional; omit it"
             )
         missing = [p for p in PACKAGES[name] if importlib.util.find_spec(p) is None]
         if missing:
@@ -74,9 +74,9 @@ def check_published(names: Sequence[str], have_words: bool) -> None:
 
 
 def measure_published(
-    names: Sequence[str], kinds: Mapping[str, Heard], clap: str, recogniser: str
+    names: Sequence[str], kinds: Mapping[str, MetricClips], clap: str, recogniser: str
 ) -> dict[str, dict[str, float]]:
-    """Each metric of each kind of clips; `fad` is the distance to the kind "held_out".
+    """Each metric of each kind of clips; `fad` is the distance to the kind "validation".
 
     clap, recogniser: names on the Hugging Face hub, or folders.
 
@@ -87,7 +87,7 @@ def measure_published(
     measures: dict[str, Callable[[], dict[str, float]]] = {
         "fad": lambda: _frechet_audio_distance(kinds, clap),
         "clap": lambda: _clap_scores(kinds, clap),
-        "dnsmos": lambda: {kind: _dnsmos(heard) for kind, heard in kinds.items()},
+        "dnsmos": lambda: {kind: _dnsmos(clips) for kind, clips in kinds.items()},
         "wer": lambda: _word_error_rates(kinds, recogniser),
     }
     return {name: measures[name]() for name in names}
@@ -107,16 +107,16 @@ def _weights_of(name: str, setting: str | None = None) -> Iterator[None]:
         ) from error
 
 
-def _mono(heard: Heard, rate: int) -> list[NDArray[np.float32]]:
+def _mono(clips: MetricClips, rate: int) -> list[NDArray[np.float32]]:
     """The clips as (N,) at another rate."""
     return [
-        np.asarray(soxr.resample(w.mean(dim=0).numpy(), heard.sample_rate, rate), np.float32)
-        for w in heard.waveforms
+        np.asarray(soxr.resample(w.mean(dim=0).numpy(), clips.sample_rate, rate), np.float32)
+        for w in clips.waveforms
     ]
 
 
 class _Clap:
-    """CLAP's network and what prepares sound and words for it."""
+    """CLAP's network and what prepares sound and texts for it."""
 
     def __init__(self, name: str, model: str) -> None:
         from transformers import ClapModel, ClapProcessor
@@ -133,9 +133,9 @@ class _Clap:
         return _vectors(self.network.get_audio_features(**inputs))
 
     @torch.inference_mode()
-    def of_words(self, words: Sequence[str]) -> Tensor:
-        """(words, D)."""
-        inputs = self.processor(text=list(words), return_tensors="pt", padding=True)
+    def of_texts(self, texts: Sequence[str]) -> Tensor:
+        """(texts, D)."""
+        inputs = self.processor(text=list(texts), return_tensors="pt", padding=True)
         return _vectors(self.network.get_text_features(**inputs))
 
 
@@ -145,39 +145,39 @@ def _vectors(output: Any) -> Tensor:
     return vectors
 
 
-def _frechet_audio_distance(kinds: Mapping[str, Heard], model: str) -> dict[str, float]:
+def _frechet_audio_distance(kinds: Mapping[str, MetricClips], model: str) -> dict[str, float]:
     clap = _Clap("fad", model)
     gaussians = {
-        kind: fit_gaussian([clap.of_sound(s).T for s in _seconds(heard, clap.rate)])
-        for kind, heard in kinds.items()
+        kind: fit_gaussian([clap.of_sound(s).T for s in _seconds(clips, clap.rate)])
+        for kind, clips in kinds.items()
     }
-    reference = gaussians.pop("held_out")
+    reference = gaussians.pop("validation")
     return {kind: frechet_distance(one, reference) for kind, one in gaussians.items()}
 
 
-def _seconds(heard: Heard, rate: int) -> Iterator[list[NDArray[np.float32]]]:
+def _seconds(clips: MetricClips, rate: int) -> Iterator[list[NDArray[np.float32]]]:
     """The whole seconds of each clip that has some; what is left of a clip is dropped."""
-    for sound in _mono(heard, rate):
+    for sound in _mono(clips, rate):
         if len(sound) >= rate:
             yield list(sound[: len(sound) // rate * rate].reshape(-1, rate))
 
 
-def _clap_scores(kinds: Mapping[str, Heard], model: str) -> dict[str, float]:
+def _clap_scores(kinds: Mapping[str, MetricClips], model: str) -> dict[str, float]:
     clap = _Clap("clap", model)
     return {
         kind: float(
             torch.nn.functional.cosine_similarity(
-                clap.of_sound(_mono(heard, clap.rate)), clap.of_words(heard.words)
+                clap.of_sound(_mono(clips, clap.rate)), clap.of_texts(clips.texts)
             ).mean()
         )
-        for kind, heard in kinds.items()
+        for kind, clips in kinds.items()
     }
 
 
-def _dnsmos(heard: Heard) -> float:
+def _dnsmos(clips: MetricClips) -> float:
     from torchmetrics.functional.audio.dnsmos import deep_noise_suppression_mean_opinion_score
 
-    sounds = [torch.from_numpy(sound) for sound in _mono(heard, _SPEECH_RATE)]
+    sounds = [torch.from_numpy(sound) for sound in _mono(clips, _SPEECH_RATE)]
     with _weights_of("dnsmos"):
         scores = [
             deep_noise_suppression_mean_opinion_score(sound, _SPEECH_RATE, False)
@@ -186,7 +186,7 @@ def _dnsmos(heard: Heard) -> float:
     return float(torch.stack(scores)[:, 0].mean())  # P.808; then signal, background, overall
 
 
-def _word_error_rates(kinds: Mapping[str, Heard], model: str) -> dict[str, float]:
+def _word_error_rates(kinds: Mapping[str, MetricClips], model: str) -> dict[str, float]:
     from torchmetrics.functional.text import word_error_rate
     from transformers import pipeline
 
@@ -195,11 +195,11 @@ def _word_error_rates(kinds: Mapping[str, Heard], model: str) -> dict[str, float
     return {
         kind: float(
             word_error_rate(
-                [_plain(recognise(sound)["text"]) for sound in _mono(heard, _SPEECH_RATE)],
-                [_plain(words) for words in heard.words],
+                [_plain(recognise(sound)["text"]) for sound in _mono(clips, _SPEECH_RATE)],
+                [_plain(text) for text in clips.texts],
             )
         )
-        for kind, heard in kinds.items()
+        for kind, clips in kinds.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Clips that a model draws, beside real ones."""
+"""Clips that a model generates, beside real ones."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from tqdm import tqdm
 
 from audiolm.audio import write_wav
 from audiolm.codec import EncodecCodec
-from audiolm.evaluation.clips import choose_pieces, hear_clips, read_pieces
+from audiolm.evaluation.clips import choose_windows, measure_clips, read_windows
 from audiolm.evaluation.comparison import Comparison, describe_runs
-from audiolm.evaluation.held_out import Figures
 from audiolm.evaluation.memorisation import longest_shared_runs
-from audiolm.evaluation.published import Heard, measure_published
+from audiolm.evaluation.published import MetricClips, measure_published
+from audiolm.evaluation.validation import Metrics
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.training import TokenData
 
 BATCH = 32
-"""Samples drawn at a time."""
+"""Samples generated at a time."""
 
 
 TRAINING_SETS = 5
-"""Of training clips, each of as many as are drawn: how much differs by chance."""
+"""Of training clips, each of as many as are generated: how much differs by chance."""
 
 
 class Samples:
-    """Clips that the model draws, and as many real ones to compare them with.
+    """Clips that the model generates, and as many real ones to compare them with.
 
     The real clips are chosen, and measured, at once: what is wrong with them is found before
-    minutes of drawing. A conditional model is told what it would be of the held-out clips.
+    minutes of generating. A conditional model gets the conditions of the validation clips.
 
     Args:
         trained: the model.
-        data: what it was trained on, and what is held out.
+        data: what it was trained on, and what is for validation.
         codec: the run's.
-        sampling: how codes are drawn.
-        num_samples: how many are drawn.
+        sampling: how codes are sampled.
+        num_samples: how many are generated.
         duration: seconds of a sample at most.
         seed: of the first sample; the next ones count up.
     """
@@ -60,32 +60,32 @@ class Samples:
         self.sampling = sampling
         self.ends = trained.model.end_token and self.sampling.end
         stores = data.mix.stores
-        held_out = [split.valid for split in data.splits]
+        validation = [split.valid for split in data.splits]
         # A model that can end is given twice the time of the longest, to see whether it does.
-        longest = max(int(spans["frames"].max()) for spans in held_out if len(spans))
+        longest = max(int(spans["frames"].max()) for spans in validation if len(spans))
         wanted = math.ceil(duration * codec.frame_rate)
         self.num_frames = min(wanted, longest * (2 if self.ends else 1))
         self.seeds = [seed + i for i in range(num_samples)]
-        self.pieces = {
-            "held_out": choose_pieces(held_out, num_samples, self.num_frames),
+        self.windows = {
+            "validation": choose_windows(validation, num_samples, self.num_frames),
         }
         trained_on = [split.train for split in data.splits]
-        many = choose_pieces(trained_on, TRAINING_SETS * num_samples, self.num_frames)
+        many = choose_windows(trained_on, TRAINING_SETS * num_samples, self.num_frames)
         sets = max(1, len(many) // num_samples)
-        training = [hear_clips(read_pieces(stores, many[i::sets]), codec) for i in range(sets)]
-        held_out_clips = hear_clips(read_pieces(stores, self.pieces["held_out"]), codec)
-        self.clips = {"held_out": held_out_clips, "training": training[0]}
-        self.pieces["training"] = many[::sets]
-        self.comparison = Comparison(held_out_clips, training, codec)
+        training = [measure_clips(read_windows(stores, many[i::sets]), codec) for i in range(sets)]
+        validation_clips = measure_clips(read_windows(stores, self.windows["validation"]), codec)
+        self.clips = {"validation": validation_clips, "training": training[0]}
+        self.windows["training"] = many[::sets]
+        self.comparison = Comparison(validation_clips, training, codec)
 
-    def draw(self) -> None:
-        trained, pieces = self.trained, self.pieces["held_out"]
-        told = pieces[np.arange(len(self.seeds)) % len(pieces)]
+    def generate(self) -> None:
+        trained, windows = self.trained, self.windows["validation"]
+        told = windows[np.arange(len(self.seeds)) % len(windows)]
         conditions = None if self.data.conditions is None else self.data.conditions(told)
         codes: list[Tensor] = []
         for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
             some = slice(first, first + BATCH)
-            drawn = generate(
+            batch = generate(
                 trained.model,
                 trained.pattern,
                 self.num_frames,
@@ -94,37 +94,37 @@ class Samples:
                 sampling=self.sampling,
                 conditions=conditions and {name: c[some] for name, c in conditions.items()},
             )
-            codes += cut_at_end(drawn.cpu(), trained.model.codebook_size)
-        self.clips["generated"] = hear_clips(codes, self.codec)
-        self.pieces["generated"] = told
+            codes += cut_at_end(batch.cpu(), trained.model.codebook_size)
+        self.clips["generated"] = measure_clips(codes, self.codec)
+        self.windows["generated"] = told
 
     def save(self, folder: Path) -> None:
-        """The samples as sound, so that what the figures say of one can be heard."""
+        """The samples as sound, so that what the metrics say of one can be listened to."""
         for i, waveform in enumerate(self.clips["generated"].waveforms):
             write_wav(folder / f"sample_{i:03d}.wav", waveform, self.codec.sample_rate)
 
-    def figures(self, audit: bool) -> Figures:
+    def metrics(self, audit: bool) -> Metrics:
         generated = self.clips["generated"]
-        figures: Figures = {
+        metrics: Metrics = {
             "sampling": {**vars(self.sampling), "seeds": self.seeds},
             "clips": {
                 "most_seconds": self.num_frames / self.codec.frame_rate,
-                **self.comparison.figures(generated, self.num_frames, self.ends),
+                **self.comparison.metrics(generated, self.num_frames, self.ends),
                 "clip_seconds": {kind: c.seconds.tolist() for kind, c in self.clips.items()},
             },
         }
         if audit:
-            figures["memorisation"] = {
+            metrics["memorisation"] = {
                 "all_codebooks": self.audit(self.data.mix.num_codebooks),
                 "codebook_0": self.audit(1),
             }
-        return figures
+        return metrics
 
     def audit(self, num_codebooks: int) -> dict[str, list[dict[str, Any]]]:
-        """What samples and held-out clips have from the training set."""
+        """What samples and validation clips have from the training set."""
         stores = self.data.mix.stores
         trained_on = [split.train for split in self.data.splits]
-        kinds = ("generated", "held_out")
+        kinds = ("generated", "validation")
         both = [codes.numpy() for kind in kinds for codes in self.clips[kind].codes]
         runs = longest_shared_runs(both, stores, trained_on, num_codebooks)
         first = len(self.clips["generated"].codes)
@@ -134,23 +134,23 @@ class Samples:
             for kind, found in zip(kinds, of_kinds, strict=True)
         }
 
-    def published(self, names: Sequence[str], clap: str, recogniser: str) -> Figures:
-        kinds = {kind: self.heard(kind) for kind in ("generated", "held_out", "training")}
+    def published(self, names: Sequence[str], clap: str, recogniser: str) -> Metrics:
+        kinds = {kind: self.metric_clips(kind) for kind in ("generated", "validation", "training")}
         return measure_published(names, kinds, clap, recogniser)
 
-    def heard(self, kind: str) -> Heard:
+    def metric_clips(self, kind: str) -> MetricClips:
         clips = self.clips[kind]
-        words = self.words(kind)
+        words = self.texts(kind)
         with_sound = [w for w, codes in zip(words, clips.codes, strict=True) if codes.shape[1]]
-        return Heard(clips.waveforms, self.codec.sample_rate, with_sound)
+        return MetricClips(clips.waveforms, self.codec.sample_rate, with_sound)
 
-    def words(self, kind: str) -> list[str]:
-        """What was told of each clip: its text, or its labels."""
+    def texts(self, kind: str) -> list[str]:
+        """The text of each clip, or its labels."""
         conditions, words = self.data.conditions, self.trained.vocabulary
-        pieces = self.pieces[kind]
+        windows = self.windows[kind]
         if conditions is None or words is None:
-            return [""] * len(pieces)
-        told = [conditions.told(store, clip) for store, clip, _, _ in pieces.tolist()]
+            return [""] * len(windows)
+        told = [conditions.values(store, clip) for store, clip, _, _ in windows.tolist()]
         if words.text:
             return [values.get(words.text, "") for values in told]
         return [" ".join(values[c] for c in words.labels if c in values) for values in told]

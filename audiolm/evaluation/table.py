@@ -1,6 +1,6 @@
-"""The figures of an evaluation as a table to print.
+"""The metrics of an evaluation as a table to print.
 
-Figures are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
+Metrics are plain data, by name, as scripts/evaluate.py writes them to evaluation.json.
 """
 
 from __future__ import annotations
@@ -11,52 +11,56 @@ from typing import Any
 import numpy as np
 
 NATS = ("model", "without_conditions", "bigram", "unigram", "uniform", "calibration_error")
-KINDS = ("generated", "held_out", "training")
+KINDS = ("generated", "validation", "training")
 
 
-def evaluation_table(figures: Mapping[str, Any]) -> str:
+def evaluation_table(metrics: Mapping[str, Any]) -> str:
     """All that was measured, a line each."""
-    parts = [_likelihood(figures)]
-    if "clips" in figures:
-        parts.append(_clips(figures["clips"], figures.get("memorisation", {})))
-    if "published" in figures:
-        parts.append(_published(figures["published"]))
+    parts = [_likelihood(metrics)]
+    if "clips" in metrics:
+        parts.append(_clips(metrics["clips"], metrics.get("memorisation", {})))
+    if "published" in metrics:
+        parts.append(_published(metrics["published"]))
     return "\n".join(line for part in parts for line in part)
 
 
-def _likelihood(figures: Mapping[str, Any]) -> Iterator[str]:
-    rows = figures["nats_per_code"]
+def _likelihood(metrics: Mapping[str, Any]) -> Iterator[str]:
+    rows = metrics["nats_per_code"]
     columns = [name for name in NATS if name in rows[0]]
     yield (
-        f"{figures['held_out_codes']:,} held-out codes, {figures['held_out_seconds']:.1f} s, of "
-        f"{', '.join(figures['stores'])}; nats per code"
+        f"{metrics['validation_codes']:,} validation codes, {metrics['validation_seconds']:.1f} s, "
+        f"of {', '.join(metrics['stores'])}; nats per code"
     )
-    yield _row("codebook", [_words(name) for name in columns], 10)
+    labels = [_label(name) for name in columns]
+    yield _row("codebook", labels, 10)
     for row in rows:
-        yield _row(row["codebook"], [f"{row[name]:.4f}" for name in columns], 10)
-    model, codec = figures["bits_per_second"], figures["codec_bits_per_second"]
-    others = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["yardsticks_bits"].items())
-    yield f"bits a second of audio: model {model:.0f}; {others}; codec {codec:.0f}"
+        cells = [f"{row[n]:>{len(label)}.4f}" for n, label in zip(columns, labels, strict=True)]
+        yield _row(row["codebook"], cells, 10)
+    model, codec = metrics["bits_per_second"], metrics["codec_bits_per_second"]
+    others = ", ".join(
+        f"{name} {rate:.0f}" for name, rate in metrics["baselines_bits_per_second"].items()
+    )
+    yield f"bits per second of audio: model {model:.0f}; baselines: {others}; codec {codec:.0f}"
     yield f"  the model would store this audio in {model / codec:.1%} of the codec's bits"
-    if "conditions_bits_per_second" in figures:
-        yield f"  what it is told saves {figures['conditions_bits_per_second']:.1f} bits a second"
+    if "conditions_bits_per_second" in metrics:
+        yield f"  conditioning saves {metrics['conditions_bits_per_second']:.1f} bits per second"
 
 
 def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]:
     number = clips["num_clips"]
     most = clips["most_seconds"]
     yield (
-        f"{number['generated']} samples of at most {most:.4g} s, {number['held_out']} held-out "
+        f"{number['generated']} samples of at most {most:.4g} s, {number['validation']} validation "
         f"clips and {clips['training_sets']} x {number['training']} training clips, all from codes"
     )
-    yield _row("", [_words(kind) for kind in KINDS])
+    yield _row("", [_label(kind) for kind in KINDS])
     for name, what in (("latents", "codec latents"), ("log_mel", "log mel")):
         distances = clips["frechet"][name]
         cells = [_number(distances[kind], ".3f") for kind in ("generated", "training")]
         cells.insert(1, "")
         sets = distances["training_sets"]
         spread = f"  ({min(sets):.3f} to {max(sets):.3f})" if len(sets) > 1 else ""
-        yield _row(f"Fréchet distance to held-out, {what}", cells) + spread
+        yield _row(f"Fréchet distance to validation, {what}", cells) + spread
     yield _row("seconds, median", [f"{clips['seconds'][kind]['median']:.2f}" for kind in KINDS])
     yield _row(
         "seconds, quartiles",
@@ -96,13 +100,13 @@ def _published(published: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
         yield _row(name, [_number(kinds.get(kind), ".3f") for kind in KINDS])
 
 
-def flat_numbers(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    """The figures that are single numbers, by their path, for a tracker of experiments.
+def flat_numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """The metrics that are single numbers, by their path, for a tracker of experiments.
 
-    Those of codebooks carry their number; lists of clips and of bins are left away.
+    Those of codebooks carry their number; lists of clips and of bins are omitted.
     """
     flat: dict[str, float] = {}
-    for name, value in figures.items():
+    for name, value in metrics.items():
         path = f"{prefix}/{name}"
         if isinstance(value, Mapping):
             flat |= flat_numbers(value, path)
@@ -127,8 +131,8 @@ def _row(name: Any, cells: Iterable[str], width: int = 48) -> str:
     return f"  {name!s:<{width}}" + " ".join(f"{cell:>{max(11, len(cell))}}" for cell in cells)
 
 
-def _words(name: str) -> str:
-    return {"without_conditions": "untold", "calibration_error": "calibration"}.get(
+def _label(name: str) -> str:
+    return {"without_conditions": "unconditional", "calibration_error": "calibration"}.get(
         name, name.replace("_", "-")
     )
 

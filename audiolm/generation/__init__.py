@@ -1,4 +1,4 @@
-"""From a model to codes: sampling, and the loop that draws token by token."""
+"""From a model to codes: sampling, and the loop that generates token by token."""
 
 from audiolm.generation.sampling import Sampling
 from audiolm.generation.stream import cut_at_end, generate, prepare, stream

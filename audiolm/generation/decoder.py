@@ -11,42 +11,45 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from audiolm.generation.engines.step import Step
+from audiolm.generation.engines.decode_step import DecodeStep
 from audiolm.model.conditioning import Conditions
 from audiolm.model.language_model import AudioLM
 
 
-class Reader:
-    """Reads the steps of B samples in turn.
+class Decoder:
+    """Decodes B samples side by side: a prompt in one pass (prefill), then step by step.
 
     Args:
         model: in eval mode.
-        step: the engine, with empty caches.
+        decode_step: the engine's, with empty caches.
         conditions: of the B samples; None where the model has none.
     """
 
-    def __init__(self, model: AudioLM, step: Step, conditions: Conditions | None) -> None:
+    def __init__(
+        self, model: AudioLM, decode_step: DecodeStep, conditions: Conditions | None
+    ) -> None:
         self.model = model
-        self.step = step
+        self.decode_step = decode_step
         self.conditions = conditions
 
-    def read(self, new: Tensor) -> Tensor:
-        """Logits (B, K, V') after `new` (B, K, n), which goes on from what was read before."""
-        cache = self.step.caches[0]
+    def extend(self, new: Tensor) -> Tensor:
+        """Logits (B, K, V') after `new` (B, K, n), which continues what was read before."""
+        cache = self.decode_step.caches[0]
         at_once = min(new.shape[2], cache.max_steps - cache.length)
         if at_once > 1:
-            logits = self._read_many(new[:, :, :at_once])
+            logits = self._prefill(new[:, :, :at_once])
             new = new[:, :, at_once:]
         for codes in new.unbind(dim=2):
-            logits = self.step(codes)
+            logits = self.decode_step(codes)
         return logits
 
-    def _read_many(self, new: Tensor) -> Tensor:
-        caches = self.step.caches
+    def _prefill(self, new: Tensor) -> Tensor:
+        """Logits (B, K, V') after several steps (B, K, n), each sample's read in one pass."""
+        caches = self.decode_step.caches
         past, count = caches[0].length, new.shape[2]
         logits: list[Tensor] = []
         for b in range(len(new)):
-            # One prompt for all samples, told the same: the usual case is read once.
+            # One prompt and the same conditions for all samples: the usual case is read once.
             twins = (a for a in range(b) if self._reads_same(new, a, b)) if past == 0 else iter(())
             twin = next(twins, None)
             if twin is None:
@@ -67,6 +70,6 @@ class Reader:
 
     def _pass(self, new: Tensor, row: int) -> Tensor:
         """Logits (1, K, V') after `new` (1, K, n), which one sample's caches are given."""
-        rows = [cache.rows(row, row + 1) for cache in self.step.caches]
+        rows = [cache.rows(row, row + 1) for cache in self.decode_step.caches]
         conditions = None if self.conditions is None else self.conditions.rows(row, row + 1)
         return self.model.extend(new, rows, conditions)[:, :, -1]

@@ -1,4 +1,4 @@
-"""Which codes of which steps are to be drawn: in one window, or without end.
+"""Which codes of which steps are to be sampled: in one window, or without end.
 
 Letters: K codebooks, P prompt frames, T codec frames, S sequence steps.
 """
@@ -23,13 +23,13 @@ class Layout(Protocol):
     """Steps from the first code of a frame to its last, at most."""
 
     first_step: int
-    """The first with a code to draw."""
+    """The first with a code to sample."""
 
     def steps(self) -> Iterable[int]:
-        """Steps in turn, from the first to draw in to the last, if there is one."""
+        """Steps in turn, from the first to sample in to the last, if there is one."""
 
-    def to_draw(self, step: int) -> Tensor | None:
-        """(K,) int64: the frame of which the step holds a code to draw, a codebook; -1 for none.
+    def to_sample(self, step: int) -> Tensor | None:
+        """(K,) int64: the frame of which the step holds a code to sample, a codebook; -1 for none.
 
         None where there is none at all.
         """
@@ -45,28 +45,33 @@ class WindowLayout:
         pattern: lays them out.
         prompt_frames: P.
         num_frames: T > P.
-        room: frames more that are laid out and not drawn: in training, clips' ends stood there.
+        extra: frames more that are laid out and not sampled: in training, end tokens stood there.
         device: of the results.
     """
 
     def __init__(
-        self, pattern: Pattern, prompt_frames: int, num_frames: int, room: int, device: torch.device
+        self,
+        pattern: Pattern,
+        prompt_frames: int,
+        num_frames: int,
+        extra: int,
+        device: torch.device,
     ) -> None:
-        self._positions = pattern.positions(num_frames + room)
+        self._positions = pattern.positions(num_frames + extra)
         self._num_frames = num_frames
         self.span = num_steps(self._positions)
         frames = torch.full((pattern.num_codebooks, self.span), -1)
-        drawn = torch.arange(prompt_frames, num_frames).expand(pattern.num_codebooks, -1)
-        frames.scatter_(1, self._positions[:, prompt_frames:num_frames], drawn)
-        self._drawn = (frames >= 0).any(dim=0).tolist()
+        sampled = torch.arange(prompt_frames, num_frames).expand(pattern.num_codebooks, -1)
+        frames.scatter_(1, self._positions[:, prompt_frames:num_frames], sampled)
+        self._sampled = (frames >= 0).any(dim=0).tolist()
         self._frames = frames.to(device)
-        self.first_step = self._drawn.index(True)
+        self.first_step = self._sampled.index(True)
 
     def steps(self) -> Iterable[int]:
         return range(self.first_step, self.span)
 
-    def to_draw(self, step: int) -> Tensor | None:
-        return self._frames[:, step] if self._drawn[step] else None
+    def to_sample(self, step: int) -> Tensor | None:
+        return self._frames[:, step] if self._sampled[step] else None
 
     def steps_of(self, frame: int) -> Tensor | None:
         return self._positions[:, frame] if frame < self._num_frames else None
@@ -93,19 +98,19 @@ class EndlessLayout:
     def steps(self) -> Iterable[int]:
         return itertools.count(self.first_step)
 
-    def to_draw(self, step: int) -> Tensor | None:
-        turns = max(step - self._steady, 0) // self._stride
-        column = self._column(step - turns * self._stride)
-        return None if column is None else torch.where(column < 0, column, column + turns)
+    def to_sample(self, step: int) -> Tensor | None:
+        cycles = max(step - self._steady, 0) // self._stride
+        column = self._column(step - cycles * self._stride)
+        return None if column is None else torch.where(column < 0, column, column + cycles)
 
     def steps_of(self, frame: int) -> Tensor:
         return self._stride * frame + self._offsets
 
     def _made_column(self, step: int) -> Tensor | None:
         since = step - self._offsets
-        drawn = (since % self._stride == 0) & (since >= self.first_step)
-        frames = torch.where(drawn, since // self._stride, -1)
-        return frames.to(self._device) if drawn.any() else None
+        sampled = (since % self._stride == 0) & (since >= self.first_step)
+        frames = torch.where(sampled, since // self._stride, -1)
+        return frames.to(self._device) if sampled.any() else None
 
 
 RING_SHARE = 3 / 4

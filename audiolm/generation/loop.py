@@ -1,4 +1,4 @@
-"""The loop that draws: step after step of a layout, window by window or in a ring (see `stream`).
+"""The decoding loop: step after step of a layout, window by window or in a ring (see `stream`).
 
 Letters: B samples, K codebooks, P prompt frames, T codec frames, S sequence steps,
 V codes in a codebook.
@@ -14,9 +14,9 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from audiolm.generation.decoder import Reader
+from audiolm.generation.decoder import Decoder
 from audiolm.generation.layouts import EndlessLayout, Layout, WindowLayout, ring_steps
-from audiolm.generation.sampling import Sampling, draw_noise, guide, sample_codes
+from audiolm.generation.sampling import Sampling, guide, sample_codes, sample_noise
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
@@ -25,28 +25,28 @@ NEVER = 2**62
 
 
 @dataclass
-class Drawing:
-    """What stays the same while a recording is drawn."""
+class DecodingState:
+    """What stays the same while a recording is generated."""
 
     model: AudioLM
     pattern: Pattern
     generators: list[torch.Generator]
     sampling: Sampling
-    guided: bool  # then the reader reads 2 B rows, the second B of them told nothing
-    make_reader: Callable[[int, bool], Reader]
-    history: Tensor  # (B, repetition window) the codes of codebook 0 drawn last, in a ring; or -1
+    guided: bool  # then the decoder has 2 B rows, the second B of them with null conditions
+    make_decoder: Callable[[int, bool], Decoder]
+    history: Tensor  # (B, repetition window) the codes of codebook 0 sampled last, in a ring; or -1
     remembered: int = field(default=0, init=False)
 
     def remember(self, codes: Tensor) -> None:
-        """Codes (B, n) of codebook 0 were drawn."""
+        """Codes (B, n) of codebook 0 were sampled."""
         window = self.history.shape[1]
         for row in codes[:, max(0, codes.shape[1] - window) :].unbind(dim=1) if window else ():
             self.history[:, self.remembered % window] = row
             self.remembered += 1
 
-    def draw(self, reader: Reader, unread: Tensor, frame: int, start_of_all: bool) -> Tensor:
+    def sample(self, decoder: Decoder, unread: Tensor, frame: int, start_of_all: bool) -> Tensor:
         """(B, K) ids after reading `unread` (B, K, n); `frame` of the recording, for messages."""
-        logits = reader.read(unread.repeat(2, 1, 1) if self.guided else unread)
+        logits = decoder.extend(unread.repeat(2, 1, 1) if self.guided else unread)
         if not math.isfinite(float(logits.sum())):
             raise FloatingPointError(
                 f"the model's logits are not finite at frame {frame}; its weights are damaged: "
@@ -56,12 +56,12 @@ class Drawing:
             conditional, unconditional = logits.chunk(2)
             logits = guide(conditional, unconditional, self.sampling.guidance)
         if self.model.end_token:
-            logits = self.model.without_impossible_ends(logits)
+            logits = self.model.without_impossible_end_tokens(logits)
             if start_of_all or not self.sampling.end:
                 logits[:, 0, self.model.codebook_size] = -math.inf
         looks_back = self.history.shape[1] > 0
         _, codebooks, outputs = logits.shape
-        noise = draw_noise(self.generators, codebooks, outputs, again=looks_back)
+        noise = sample_noise(self.generators, codebooks, outputs, again=looks_back)
         return sample_codes(logits, noise, self.sampling, self.history if looks_back else None)
 
     def without_end(
@@ -74,11 +74,11 @@ class Drawing:
         assert isinstance(self.pattern, StridedPattern)
         if num_frames != prompt_frames:
             layout = EndlessLayout(self.pattern, prompt_frames, known.device)
-            reader = self.make_reader(ring_steps(self.pattern, context_frames), True)
+            decoder = self.make_decoder(ring_steps(self.pattern, context_frames), True)
             wanted = None if num_frames is None else num_frames - prompt_frames
             given = laid_out(known, self.pattern.positions(max(prompt_frames, 1)), self.model)
             ended = known.new_full((len(known),), NEVER)
-            frames = self.frames(layout, reader, given, ended, prompt_frames, 0)
+            frames = self.frames(layout, decoder, given, ended, prompt_frames, 0)
             yield from islice(frames, wanted)
 
     def window_by_window(
@@ -100,12 +100,12 @@ class Drawing:
             prompt_frames = known.shape[2]
             # A pattern of fixed length is laid out as in training, for more than may be wanted.
             fixed = self.pattern.fixed_length
-            drawn, room = (context_frames, self.model.end_token) if fixed else (wanted, 0)
-            layout = WindowLayout(self.pattern, prompt_frames, drawn, room, known.device)
-            reader = self.make_reader(layout.span, False)
-            given = laid_out(known, self.pattern.positions(drawn + room), self.model)
+            laid, extra = (context_frames, self.model.end_token) if fixed else (wanted, 0)
+            layout = WindowLayout(self.pattern, prompt_frames, laid, extra, known.device)
+            decoder = self.make_decoder(layout.span, False)
+            given = laid_out(known, self.pattern.positions(laid + extra), self.model)
             chunks = [known]
-            frames = self.frames(layout, reader, given, ended, prompt_frames, start)
+            frames = self.frames(layout, decoder, given, ended, prompt_frames, start)
             for chunk in islice(frames, wanted - prompt_frames):
                 chunks.append(chunk)
                 yield chunk
@@ -116,7 +116,7 @@ class Drawing:
     def frames(
         self,
         layout: Layout,
-        reader: Reader,
+        decoder: Decoder,
         given: Tensor,
         ended: Tensor,
         done: int,
@@ -125,8 +125,8 @@ class Drawing:
         """Yield frames (B, K, 1) from frame `done` of the layout on, until all samples ended.
 
         Args:
-            layout: the steps and what to draw in them.
-            reader: one that has read nothing.
+            layout: the steps and what to sample in them.
+            decoder: one that has read nothing.
             given: (B, K, 1 + steps), the special id and the first steps: the codes known before,
                 and the special id in the other cells.
             ended: (B,) the frame of the layout at which each sample ended, or `NEVER`; kept up
@@ -138,19 +138,19 @@ class Drawing:
         empty = given[:, :, 0]
         codebook = torch.arange(codebooks, device=given.device)
         unread = given[:, :, : 1 + layout.first_step]
-        recent = given.new_empty(batch, codebooks, layout.span)  # the steps drawn last, in a ring
+        recent = given.new_empty(batch, codebooks, layout.span)  # the steps sampled last, in a ring
         for step in layout.steps():
             finished: list[Tensor] = []
             # Not around the whole: a generator that is left unfinished would end inside of it.
             with torch.inference_mode():
                 row = given[:, :, 1 + step] if 1 + step < num_given else empty
-                frame = layout.to_draw(step)
+                frame = layout.to_sample(step)
                 if frame is not None:
                     first = int(frame[0])
-                    drawn = self.draw(reader, unread, start + done, start + first == 0)
+                    sampled = self.sample(decoder, unread, start + done, start + first == 0)
                     unread = unread[:, :, :0]
                     # Behind its end a sample is empty, as it was in training.
-                    row = torch.where((frame >= 0) & (frame < ended[:, None]), drawn, row)
+                    row = torch.where((frame >= 0) & (frame < ended[:, None]), sampled, row)
                     if first >= 0:
                         self.remember(row[:, :1])
                         if self.model.end_token:

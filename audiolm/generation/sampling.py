@@ -1,4 +1,4 @@
-"""From logits to codes: what is drawn, and a ladder of small pure functions that draw it.
+"""From logits to codes: what is sampled, and a ladder of small pure functions that sample it.
 
 Letters: B batch, K codebooks, V' outputs of a codebook: its V codes and, where the model has one,
 the end. W frames looked back at.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.language_model import AudioLM
 
 TEMPERATURES = (0.001, 1000.0)
@@ -26,10 +26,10 @@ MAX_GUIDANCE = 100.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """How codes are drawn; the defaults draw from the model's own distribution.
+    """How codes are sampled; the defaults sample from the model's own distribution.
 
     Temperature comes first; then each of `top_k`, `top_p` and `min_p`, in this order, takes from
-    what the one before has kept. The end counts as a code.
+    what the one before has kept. The end token counts as a code.
 
     Args:
         temperature: 0.001 ... 1000; the logits are divided by it: below 1 sharpens, above 1
@@ -41,10 +41,10 @@ class Sampling:
         greedy: take the most probable code; temperature and what to keep then do not matter.
         repetition_window: 1 or more; frames looked back at in codebook 0; see `sample_codes`.
             None turns the rule off. VALL-E 2 looks back at 10, of 75 a second.
-        repetition_share: above 0, at most 1; share of the window from which on the code drawn
+        repetition_share: above 0, at most 1; share of the window from which on the code sampled
             counts as repeating. At 0.1 of 10 frames, once.
-        guidance: 0 ... 100; see `guide`. 1 is off, 0 draws as if there were no conditions.
-        end: whether the end may be drawn. If not, a sample goes on for as long as asked.
+        guidance: 0 ... 100; see `guide`. 1 is off, 0 samples as if there were no conditions.
+        end: whether the end token may be sampled. If not, a sample continues for as long as asked.
 
     Raises:
         ValueError: for a value out of range.
@@ -162,19 +162,19 @@ def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
     return logits.masked_fill(logits < least, -math.inf)
 
 
-def draw_noise(
+def sample_noise(
     generators: list[torch.Generator], num_codebooks: int, num_outputs: int, again: bool = False
 ) -> Tensor:
     """(B, K, V') exponential noise, row b from the generator of sample b.
 
-    A sample's noise depends on its own seed and on how often it has drawn, not on its batch.
-    It is drawn on the CPU, so that a seed means the same on every device.
+    A sample's noise depends on its own seed and on how often it has sampled, not on its batch.
+    It is sampled on the CPU, so that a seed means the same on every device.
 
     Args:
         generators: B, one a sample.
         num_codebooks: K.
         num_outputs: V'.
-        again: (B, K + 1, V') instead: codebook 0 may be drawn a second time, from the last row.
+        again: (B, K + 1, V') instead: codebook 0 may be sampled a second time, from the last row.
     """
     noise = torch.empty(len(generators), num_codebooks + again, num_outputs)
     for row, generator in zip(noise, generators, strict=True):
@@ -188,20 +188,20 @@ def draw_noise(
 def sample_codes(
     logits: Tensor, noise: Tensor, sampling: Sampling = PLAIN, recent: Tensor | None = None
 ) -> Tensor:
-    """Draw one code a row.
+    """Sample one code a row.
 
-    With `recent`, a code of codebook 0 that repeats is drawn again, whatever the settings, from the
-    distribution as it is: of all codes, at temperature 1. The second one holds, even if the same.
-    So a loop, which narrow settings deepen, has a way out.
+    With `recent`, a code of codebook 0 that repeats is sampled again, whatever the settings, from
+    the distribution as it is: of all codes, at temperature 1. The second one holds, even if it is
+    the same. So a loop, which narrow settings deepen, has a way out.
 
     Source: Chen et al. 2024, "VALL-E 2: Neural Codec Language Models are Human Parity Zero-Shot
     Text to Speech Synthesizers", repetition aware sampling.
 
     Args:
         logits: (B, K, V'); excluded codes have -inf, but not all of a row.
-        noise: (B, K, V'), or (B, K + 1, V') with `recent`; from `draw_noise`.
+        noise: (B, K, V'), or (B, K + 1, V') with `recent`; from `sample_noise`.
         sampling: of the settings, not `guidance` and `end`, which come before.
-        recent: (B, W), the codes of codebook 0 drawn last, in any order; -1 where there are none
+        recent: (B, W), the codes of codebook 0 sampled last, in any order; -1 where there are none
             yet. None for no such rule.
 
     Returns:
@@ -209,8 +209,8 @@ def sample_codes(
     """
     noise = noise.to(logits.device)
     if recent is None:
-        return _draw(logits, noise, sampling)
-    codes = _draw(logits, noise[:, :-1], sampling)
+        return _sample(logits, noise, sampling)
+    codes = _sample(logits, noise[:, :-1], sampling)
     window = recent.shape[-1]
     # By division, not by multiplication, with which 7 would be below 0.07 of 100.
     often = next(n for n in range(1, window + 1) if n / window >= sampling.repetition_share)
@@ -220,8 +220,8 @@ def sample_codes(
     return codes
 
 
-def _draw(logits: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
-    """Draw codes (B, K) from logits (B, K, V') by noise (B, K, V')."""
+def _sample(logits: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
+    """Sample codes (B, K) from logits (B, K, V') by noise (B, K, V')."""
     if sampling.greedy:
         return logits.argmax(dim=-1)
     scores = logits.float()
@@ -243,19 +243,21 @@ def _draw(logits: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
 
 
 def _best(scores: Tensor, noise: Tensor) -> Tensor:
-    """Draw from the softmax of scores (..., V'): indices (...)."""
-    # argmax p_i / e_i with exponential e_i is a draw from p (the Gumbel-max trick, Gumbel 1954);
+    """Sample from the softmax of scores (..., V'): indices (...)."""
+    # argmax p_i / e_i with exponential e_i is a sample of p (the Gumbel-max trick, Gumbel 1954);
     # unlike torch.multinomial it takes noise from outside, one stream a sample. In logarithms it
     # takes no softmax: log p_i is the score but for what all of a row have in common.
     return (scores - noise.log()).argmax(dim=-1)
 
 
-def check_sampling(sampling: Sampling, model: AudioLM, vocabulary: Vocabulary | None) -> None:
-    """Refuse settings that do not fit a model, before anything is trained or drawn.
+def check_sampling(
+    sampling: Sampling, model: AudioLM, vocabulary: ConditionVocabulary | None
+) -> None:
+    """Refuse settings that do not fit a model, before anything is trained or generated.
 
     Raises:
         ValueError: for temperatures that are not one a codebook, and for guidance of a model that
-            is told nothing, or was always told all.
+            is unconditional, or never had conditions dropped.
     """
     sampling.check(model.num_codebooks)
     if sampling.guidance == 1:
@@ -263,11 +265,11 @@ def check_sampling(sampling: Sampling, model: AudioLM, vocabulary: Vocabulary | 
     if vocabulary is None:
         raise ValueError(
             f"sampling.guidance={sampling.guidance} is for a model that was trained with "
-            f"conditions, and this one was not; leave it away, or train with conditioning=label or "
+            f"conditions, and this one was not; omit it, or train with conditioning=label or "
             f"conditioning=text"
         )
     if vocabulary.drop == 0:
         raise ValueError(
             f"sampling.guidance={sampling.guidance} needs a model that was trained with "
-            f"conditioning.drop above 0, this one had 0; leave it away"
+            f"conditioning.drop above 0, this one had 0; omit it"
         )

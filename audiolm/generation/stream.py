@@ -1,8 +1,8 @@
-"""Frame by frame: the model draws the codes of a recording, or goes on with one.
+"""Frame by frame: the model generates the codes of a recording, or continues one.
 
 The model has learnt windows of `context_frames`, laid out by a pattern. A recording that fits into
-one is drawn as one. A longer one, or one without end, is drawn at constant memory and constant
-work a frame, in one of two ways:
+one is generated as one. A longer one, or one without end, is generated at constant memory and
+constant work a frame, in one of two ways:
 
     ring      the cache holds the last steps, three quarters of a window of them: the oldest makes
               room for the newest
@@ -10,14 +10,14 @@ work a frame, in one of two ways:
               next, which is read anew; a step sees between half a window and a whole one
 
 A ring takes rotary positions, which know distances only, and a pattern whose steps repeat. It costs
-less, and held-out recordings are no less probable with it, though no such thing was in training.
+less, and validation recordings are no less probable with it, though no such thing was in training.
 
-A model with an end token ends each sample where a recording would end: when codebook 0 draws the
-end, the other codebooks are drawn up to that frame, and nothing behind it. The samples of a batch
-end where each wants to; the last one ends the drawing.
+A model with an end token ends each sample where a recording would end: when codebook 0 samples the
+end, the other codebooks are sampled up to that frame, and nothing behind it. The samples of a batch
+end where each wants to; generation ends with the last one.
 
-Guidance compares what the model expects of a recording of which it is told something with what it
-expects untold: both are read side by side, as 2 B rows of one pass.
+Classifier-free guidance compares what the model expects with conditions and without: both are read
+side by side, as 2 B rows of one pass.
 
 Letters: B samples, K codebooks, P prompt frames, T codec frames, S sequence steps,
 V codes in a codebook, V' predicted ids (see `language_model`), L length of a text.
@@ -34,9 +34,9 @@ from torch import Tensor
 
 from audiolm.generation.engines.engine import Engine
 from audiolm.generation.layouts import ring_steps
-from audiolm.generation.loop import Drawing
+from audiolm.generation.loop import DecodingState
 from audiolm.generation.sampling import PLAIN, Sampling
-from audiolm.model.conditioning import Conditions, joined, not_told
+from audiolm.model.conditioning import Conditions, joined, null_conditions
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
@@ -84,26 +84,26 @@ def stream(
     Args:
         model: in eval mode, on its device.
         pattern: the one the model was trained with.
-        num_frames: T, prompt included; None goes on until all have ended, or the caller stops
+        num_frames: T, prompt included; None continues until all have ended, or the caller stops
             asking.
         context_frames: frames of the windows the model was trained on.
         seeds: one a sample; B = len(seeds). A sample depends on its own seed alone, for the same
             engine and weights: another engine adds in another order, and the two may part ways.
         prompt: codes (K, P) for all samples or (B, K, P), P <= `context_frames`; they come first,
             unchanged.
-        sampling: how codes are drawn from what the model expects.
-        conditions: what is told of each sample, B rows, as in `model.conditioning`; None tells
-            nothing.
+        sampling: how codes are sampled from what the model expects.
+        conditions: of each sample, B rows, as in `model.conditioning`; None
+            generates without.
         engine: see `engines.engine`; "auto" takes the fastest there is. One from `prepare` has its
             weights already.
         weights: "float32", "bfloat16" or "int8"; see `rounding.round_weights`.
-        window: how to go past the end of a window, "ring" or "reread", as above; "auto" draws what
-            fits into a window as one, and longer ones with a ring where it can be had.
+        window: how to go past the end of a window, "ring" or "reread", as above; "auto" generates
+            what fits into a window as one, and longer ones with a ring where it can be had.
 
     Raises:
         ValueError: for no frames, a pattern of another number of codebooks than the model's, a
             prompt longer than the context or than `num_frames`, of another number of codebooks or
-            with ids that are no codes, for conditions or guidance of an unconditional model, for
+            with ids that are not codes, for conditions or guidance of an unconditional model, for
             an engine, weights or a window that are unknown or cannot be had, and for a model in
             training mode.
         FloatingPointError: for logits that are not finite, naming the frame.
@@ -111,25 +111,25 @@ def stream(
     sampling.check(model.num_codebooks)
     _check_frames(model, pattern, num_frames, context_frames)
     known = _prompt_rows(prompt, len(seeds), model, num_frames, context_frames)
-    told = _told(model, conditions, len(seeds), sampling)
+    checked = _check_conditions(model, conditions, len(seeds), sampling)
     if not isinstance(engine, Engine):
-        engine = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
-    guided = told is not None and sampling.guidance != 1
-    given = None if told is None else _read_conditions(engine.model, told, guided)
-    drawing = Drawing(
+        engine = Engine(engine, model, weights, _steps_to_sample(pattern, num_frames))
+    guided = checked is not None and sampling.guidance != 1
+    given = None if checked is None else _read_conditions(engine.model, checked, guided)
+    state = DecodingState(
         model,
         pattern,
         [torch.Generator().manual_seed(seed) for seed in seeds],
         sampling,
         guided,
-        partial(engine.reader, len(seeds) * (1 + guided), conditions=given),
+        partial(engine.decoder, len(seeds) * (1 + guided), conditions=given),
         known.new_full((len(seeds), sampling.repetition_window or 0), -1),
     )
-    drawing.remember(known[:, 0])
-    # Checked above, at the call; drawn as the frames are asked for.
+    state.remember(known[:, 0])
+    # Checked above, at the call; generated as the frames are asked for.
     if choose_window(window, model, pattern, num_frames, context_frames) == "ring":
-        return drawing.without_end(known, num_frames, context_frames)
-    return drawing.window_by_window(known, num_frames, context_frames)
+        return state.without_end(known, num_frames, context_frames)
+    return state.window_by_window(known, num_frames, context_frames)
 
 
 def prepare(
@@ -152,7 +152,7 @@ def prepare(
         ValueError: as `stream`.
     """
     _check_frames(model, pattern, num_frames, context_frames)
-    ready = Engine(engine, model, weights, _steps_to_draw(pattern, num_frames))
+    ready = Engine(engine, model, weights, _steps_to_sample(pattern, num_frames))
     ring = choose_window(window, model, pattern, num_frames, context_frames) == "ring"
     if ring:
         max_steps = ring_steps(pattern, context_frames)
@@ -161,15 +161,15 @@ def prepare(
         if pattern.fixed_length:
             frames = context_frames + model.end_token
         max_steps = num_steps(pattern.positions(frames))
-    told = _told(model, None, batch, sampling)
-    guided = told is not None and sampling.guidance != 1
+    checked = _check_conditions(model, None, batch, sampling)
+    guided = checked is not None and sampling.guidance != 1
     with torch.inference_mode():
-        given = None if told is None else _read_conditions(ready.model, told, guided)
-        reader = ready.reader(batch * (1 + guided), max_steps, ring, given)
+        given = None if checked is None else _read_conditions(ready.model, checked, guided)
+        decoder = ready.decoder(batch * (1 + guided), max_steps, ring, given)
         start = torch.full((batch * (1 + guided), model.num_codebooks), model.special)
         for _ in range(3):  # a CUDA graph is recorded after two calls
-            reader.step(start.to(model.heads.weight.device))
-            for cache in reader.step.caches:
+            decoder.decode_step(start.to(model.heads.weight.device))
+            for cache in decoder.decode_step.caches:
                 cache.length = 0
     return ready
 
@@ -185,17 +185,17 @@ def choose_window(
     if window not in WINDOWS:
         raise ValueError(f"window={window!r} is unknown; choose one of {', '.join(WINDOWS)}")
     repeats = isinstance(pattern, StridedPattern)
-    turns = model.transformer.blocks[0].attention.rotary is not None
-    if window == "ring" and not (repeats and turns):
-        what = "a pattern whose steps repeat" if turns else "rotary positions"
+    rotary = model.transformer.blocks[0].attention.rotary is not None
+    if window == "ring" and not (repeats and rotary):
+        what = "a pattern whose steps repeat" if rotary else "rotary positions"
         raise ValueError(f"window=ring needs {what}, which this model has not; pass window=reread")
     if window == "auto":
         fits = num_frames is not None and num_frames <= context_frames
-        return "ring" if repeats and turns and not fits else "reread"
+        return "ring" if repeats and rotary and not fits else "reread"
     return window
 
 
-def _steps_to_draw(pattern: Pattern, num_frames: int | None) -> int | None:
+def _steps_to_sample(pattern: Pattern, num_frames: int | None) -> int | None:
     return None if num_frames is None else num_steps(pattern.positions(num_frames))
 
 
@@ -212,7 +212,7 @@ def _check_frames(
         )
 
 
-def _told(
+def _check_conditions(
     model: AudioLM, conditions: Mapping[str, Tensor] | None, batch: int, sampling: Sampling
 ) -> Mapping[str, Tensor] | None:
     """The conditions of B samples, checked; None for an unconditional model."""
@@ -221,30 +221,30 @@ def _told(
             what = "guidance is" if conditions is None else "conditions are"
             raise ValueError(
                 f"{what} for a model that was trained with conditions, and this one was not; "
-                f"leave them away, or train with conditioning=label or conditioning=text"
+                f"omit them, or train with conditioning=label or conditioning=text"
             )
         return None
     if conditions is None:
         return model.conditioner.nothing(batch)
     for name, values in conditions.items():
         if len(values) != batch:
-            raise ValueError(f"conditions of {len(values)} samples ({name}), {batch} are drawn")
+            raise ValueError(f"conditions of {len(values)} samples ({name}), {batch} are generated")
     return conditions
 
 
-def _read_conditions(model: AudioLM, told: Mapping[str, Tensor], guided: bool) -> Conditions:
-    """What the decoder is given of B samples, and with guidance of B more that are told nothing.
+def _read_conditions(model: AudioLM, conditions: Mapping[str, Tensor], guided: bool) -> Conditions:
+    """What the decoder is given of B samples, and with guidance of B more with null conditions.
 
     Sample by sample, with texts padded to the longest that the model knows: so a sample's
     conditions, and with them its logits, are the same bits in every batch.
     """
     assert model.conditioner is not None
     if model.conditioner.text is not None:
-        text = told["text"]
-        room = model.conditioner.text.max_len - text.shape[1]
-        told = {**told, "text": F.pad(text, (0, room))}
-    batches = [told, not_told(told)] if guided else [told]
-    read: dict[bytes, Conditions] = {}  # usually all are told the same
+        text = conditions["text"]
+        padding = model.conditioner.text.max_len - text.shape[1]
+        conditions = {**conditions, "text": F.pad(text, (0, padding))}
+    batches = [conditions, null_conditions(conditions)] if guided else [conditions]
+    read: dict[bytes, Conditions] = {}  # usually all are the same
     parts = []
     with torch.inference_mode():
         for batch in batches:

@@ -167,7 +167,7 @@ class MultiHeadAttention(nn.Module):
         dropout: probability, for the attention weights and for the output.
         attn_dropout: probability for the attention weights, where it is to be another.
         kernel: name in `KERNELS`; the same result on the same weights.
-        rotary: turns queries and keys by their position; None leaves positions to the caller.
+        rotary: rotates queries and keys by their position; None leaves positions to the caller.
 
     Raises:
         ValueError: when `num_heads` does not divide `embed_dim`, or for an unknown kernel.
@@ -234,7 +234,7 @@ class CausalSelfAttention(MultiHeadAttention):
         dropout: probability, for the attention weights and for the output.
         attn_dropout: probability for the attention weights, where it is to be another.
         kernel: name in `KERNELS`.
-        rotary: turns queries and keys by their position.
+        rotary: rotates queries and keys by their position.
 
     Raises:
         ValueError: when `num_heads` does not divide `embed_dim`, or for an unknown kernel.
@@ -278,7 +278,7 @@ class CausalSelfAttention(MultiHeadAttention):
 
         Raises:
             ValueError: when the sequence, with what the cache holds, exceeds `max_seq_len` and
-                the cache is no ring.
+                the cache is not a ring.
         """
         steps = x.shape[1]
         past = 0 if cache is None else cache.length

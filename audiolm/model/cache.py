@@ -51,7 +51,7 @@ class KeyValueCache:
 
     @property
     def max_steps(self) -> int:
-        """Steps there is room for."""
+        """Steps that it can hold."""
         return self.keys.shape[2]
 
     def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 A checkpoint is the file that training writes, read here without anything of the training: the
 model's weights under `model.` in "state_dict", and in "hyper_parameters" as plain data what they
-are weights of: the model's arguments, the pattern, the context, the codec's identity and the words
+are weights of: the model's arguments, the pattern, the context, the codec's identity and the names
 of the conditions.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import Conditioner
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, make_pattern, num_steps
@@ -33,7 +33,7 @@ class TrainedModel:
         context_frames: frames of the windows it was trained on.
         codec: identity of the codec whose codes it models.
         step: optimiser steps it was trained for.
-        vocabulary: what it can be told; None for an unconditional model.
+        vocabulary: what it is conditioned on; None for an unconditional model.
     """
 
     model: AudioLM
@@ -41,7 +41,7 @@ class TrainedModel:
     context_frames: int
     codec: dict[str, Any]
     step: int
-    vocabulary: Vocabulary | None = None
+    vocabulary: ConditionVocabulary | None = None
 
 
 def build_model(
@@ -49,11 +49,11 @@ def build_model(
     pattern: str,
     codec: dict[str, Any],
     context_frames: int,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: ConditionVocabulary | None = None,
 ) -> tuple[AudioLM, Pattern]:
     """An untrained model that fits the codec, and reads windows of `context_frames` frames.
 
-    With an end token it has room for the end of a clip that fills the window.
+    With an end token it holds the end token of a clip that fills the window.
 
     Raises:
         ValueError: for settings that do not fit together.
@@ -72,7 +72,7 @@ def build_model(
 
 
 def _make_conditioner(
-    vocabulary: Vocabulary, embed_dim: int, num_heads: int, dropout: float = 0.0, **_: Any
+    vocabulary: ConditionVocabulary, embed_dim: int, num_heads: int, dropout: float = 0.0, **_: Any
 ) -> Conditioner:
     return vocabulary.make_conditioner(embed_dim, num_heads, dropout)
 
@@ -95,8 +95,10 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
     check_format(checkpoint, path)
     try:
         settings, step = checkpoint["hyper_parameters"], checkpoint["global_step"]
-        words = settings.get("conditioning")
-        vocabulary = None if words is None else Vocabulary.from_settings(words)
+        conditioning = settings.get("conditioning")
+        vocabulary = None
+        if conditioning is not None:
+            vocabulary = ConditionVocabulary.from_settings(conditioning)
         model, pattern = build_model(
             settings["model"],
             settings["pattern"],
@@ -145,12 +147,12 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise
     except Exception as error:  # what torch raises for a foreign file depends on its bytes
         raise ValueError(
-            f"{path} is no training checkpoint, or holds Python objects, which could run code, and "
-            f"is not loaded: give a .ckpt file that train.py wrote"
+            f"{path} is not a training checkpoint, or holds Python objects, which could run code, "
+            f"and is not loaded: give a .ckpt file that train.py wrote"
         ) from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise ValueError(
-            f"{path} is no training checkpoint (it has no 'state_dict'): "
+            f"{path} is not a training checkpoint (it has no 'state_dict'): "
             f"give a .ckpt file that train.py wrote"
         )
     return checkpoint
@@ -166,7 +168,7 @@ def _damage(path: Path) -> str | None:
             f"copy it again, or use an older checkpoint"
         )
     if not is_zip:
-        return "is no checkpoint: give a .ckpt file that train.py wrote"
+        return "is not a checkpoint:  give a .ckpt file that train.py wrote"
     # torch does not look at the checksums: a flipped bit would go unseen into the weights.
     try:
         with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""What a conditional model can be told, in words, and these words as the tensors it reads.
+"""What a conditional model is conditioned on, by name, and these names as the tensors it reads.
 
 Letters: B batch, L length of a text, F numbers of a vector.
 """
@@ -23,7 +23,7 @@ _SHOWN = 100  # names in a message
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class ConditionVocabulary:
     """The conditions of a model: which columns, what may stand in them, and how they are read.
 
     Args:
@@ -33,7 +33,7 @@ class Vocabulary:
         max_text_len: of the longest text, in characters.
         vector: the column of the precomputed embedding, or None.
         vector_size: F.
-        drop: probability with which conditions were left out in training; 0: never.
+        drop: probability with which conditions were dropped in training; 0: never.
         text_layers: blocks of the text's encoder.
     """
 
@@ -47,7 +47,7 @@ class Vocabulary:
     text_layers: int = 2
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Vocabulary:
+    def from_settings(cls, settings: Mapping[str, Any]) -> ConditionVocabulary:
         """That of a checkpoint.
 
         Raises:
@@ -84,7 +84,7 @@ class Vocabulary:
 
     @property
     def columns(self) -> list[str]:
-        """All that can be told, by name."""
+        """All conditions, by name."""
         return [*self.labels, *(column for column in (self.text, self.vector) if column)]
 
     def make_conditioner(self, embed_dim: int, num_heads: int, dropout: float) -> Conditioner:
@@ -100,22 +100,22 @@ class Vocabulary:
             dropout,
         )
 
-    def encode(self, told: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """What is told of B recordings, by column, as `conditioning` describes it.
+    def encode(self, conditions: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """The conditions of B recordings, by column, as `conditioning` describes it.
 
         A vector is a list of numbers, also written as JSON.
 
         Raises:
-            ValueError: for columns, names and vectors that are none of this model's, for a text
-                that is empty or too long, and for what is left out where the model was trained
+            ValueError: for columns, names and vectors that this model does not have, for a text
+                that is empty or too long, and for what is missing where the model was trained
                 without dropping.
         """
-        for values in told:
+        for values in conditions:
             for column in values:
                 if column not in self.columns:
                     near = nearest(column, self.columns)
                     raise ValueError(
-                        f"conditioning.{column} is none of this model's conditions{near}; it has "
+                        f"conditioning.{column} is not a condition of this model{near}; it has "
                         f"{', '.join(self.columns)}"
                     )
             for column in self.columns:
@@ -124,10 +124,10 @@ class Vocabulary:
                         f"conditioning.{column} is not given, and this model was trained without "
                         f"dropping conditions (conditioning.drop=0); pass conditioning.{column}=..."
                     )
-        return stack_rows([self._row(values) for values in told])
+        return stack_rows([self._row(values) for values in conditions])
 
     def encode_known(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The row of a recording of a collection: what the model does not know is not told.
+        """The row of a recording of a collection: what the model does not know is dropped.
 
         Not known are names that were not in training, and texts of none of its characters or longer
         than any. `stack_rows` makes a batch of rows.
@@ -167,14 +167,14 @@ class Vocabulary:
             ]
             row["labels"] = torch.tensor(numbers)
         if self.text:
-            told = values.get(self.text)
-            row["text"] = torch.tensor([START, *([] if told is None else self._letters(told))])
+            value = values.get(self.text)
+            row["text"] = torch.tensor([START, *([] if value is None else self._letters(value))])
         if self.vector:
-            told = values.get(self.vector)
+            value = values.get(self.vector)
             row["vector"] = (
                 torch.full((self.vector_size,), float("nan"))
-                if told is None
-                else vector_of(told, self.vector, self.vector_size)
+                if value is None
+                else vector_of(value, self.vector, self.vector_size)
             )
         return row
 
@@ -185,7 +185,7 @@ class Vocabulary:
             near = nearest(str(name), names)
             more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
             raise ValueError(
-                f"conditioning.{column}={name} is no {column} of this model{near}; choose "
+                f"conditioning.{column}={name} is not a {column} of this model{near}; choose "
                 f"{', '.join(names[:_SHOWN])}{more}"
             )
         return number
@@ -195,7 +195,7 @@ class Vocabulary:
         if not letters:
             raise ValueError(
                 f"conditioning.{self.text}={text!r} holds no character of the training texts; "
-                f"give words, or leave it away"
+                f"give a text, or omit it"
             )
         if len(letters) > self.max_text_len:
             raise ValueError(
@@ -214,7 +214,7 @@ def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
     """The numbers (F,) float32 of a list, or of one written as JSON.
 
     Raises:
-        ValueError: for what is no list of finite numbers, or has not `size` of them.
+        ValueError: for what is not a list of finite numbers, or has not `size` of them.
     """
     try:
         numbers = json.loads(value) if isinstance(value, str) else value
@@ -222,7 +222,9 @@ def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
     except (ValueError, TypeError, RuntimeError):
         vector = torch.empty(0)
     if vector.ndim != 1 or not len(vector) or not bool(torch.isfinite(vector).all()):
-        raise ValueError(f"{column}={str(value)[:40]!r} is no list of finite numbers; give [1, 2]")
+        raise ValueError(
+            f"{column}={str(value)[:40]!r} is not a list of finite numbers; give [1, 2]"
+        )
     if size is not None and len(vector) != size:
         raise ValueError(f"{column} has {len(vector)} numbers, this model wants {size}")
     return vector

@@ -1,11 +1,11 @@
-"""What a model is told of a recording beside its codes: labels, a text, a vector.
+"""What a model is conditioned on beside the codes: labels, a text, a vector.
 
 Conditions travel as plain tensors, of B recordings:
 
-    labels   (B, columns) int64   the number of a name in each categorical column; 0: not told
+    labels   (B, columns) int64   the number of a name in each categorical column; 0: none
     text     (B, L) int64         START, then the numbers of characters, then PADDING;
-                                  START alone: not told
-    vector   (B, F) float32       a precomputed embedding; NaN: not told
+                                  START alone: none
+    vector   (B, F) float32       a precomputed embedding; NaN: none
 
 A model turns them into `Conditions` once, for all of its steps. Labels, vector and the mean of the
 encoded text are added to the input of every step: so the decoder needs no steps for them, and they
@@ -30,7 +30,7 @@ from audiolm.model.norm import RMSNorm
 from audiolm.model.positions import SinusoidalPositions
 
 PADDING, START = 0, 1
-"""Ids of a text that are no characters; these count from `FIRST_CHARACTER`."""
+"""Ids of a text that are not characters; these count from `FIRST_CHARACTER`."""
 FIRST_CHARACTER = 2
 
 
@@ -82,17 +82,17 @@ def joined(parts: Sequence[Conditions]) -> Conditions:
     )
 
 
-def not_told(conditions: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same, of as many recordings of which nothing is told."""
+def null_conditions(conditions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Null conditions, of as many recordings: what an unconditional pass reads."""
     return _without(conditions, torch.ones(1, dtype=torch.bool))
 
 
 def drop_conditions(conditions: Mapping[str, Tensor], probability: float) -> dict[str, Tensor]:
-    """Leave conditions out at random, so that a model learns to do without.
+    """Drop conditions at random, so that a model learns to do without.
 
     With this probability all of a recording's, for classifier-free guidance, which compares with
-    what the model expects untold. Where there are several, also each on its own: so any of them
-    may be left out when generating.
+    the unconditional model. Where there are several, also each on its own: so any of them
+    may be omitted when generating.
 
     Source: Ho & Salimans 2022, "Classifier-Free Diffusion Guidance", section 3.2.
     """
@@ -139,7 +139,7 @@ class EncoderBlock(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Characters to vectors that know their neighbours and their place.
+    """Characters to vectors that know their neighbours and their position.
 
     Args:
         num_characters: of the alphabet.
@@ -211,7 +211,7 @@ class Conditioner(nn.Module):
         super().__init__()
         self.label_sizes = tuple(label_sizes)
         self.vector_size = vector_size
-        # One table, in which each column has its own rows, its first one for "not told".
+        # One table, in which each column has its own rows, its first one for "none".
         rows = [1 + size for size in self.label_sizes]
         firsts = torch.tensor([sum(rows[:i]) for i in range(len(rows))], dtype=torch.long)
         self.firsts: Tensor
@@ -248,9 +248,9 @@ class Conditioner(nn.Module):
             parts.append(self.labels(conditions["labels"] + self.firsts).sum(dim=1))
         if self.vector is not None and self.no_vector is not None:
             vector = conditions["vector"]
-            told = torch.isfinite(vector).all(dim=1, keepdim=True)
+            given = torch.isfinite(vector).all(dim=1, keepdim=True)
             made = self.vector(vector.nan_to_num().to(self.vector.weight.dtype))
-            parts.append(torch.where(told, made, self.no_vector))
+            parts.append(torch.where(given, made, self.no_vector))
         if self.text is not None and self.summary is not None:
             text, hidden = self.text(conditions["text"])
             letters = ~hidden[:, 0, 0, :, None]
@@ -258,7 +258,7 @@ class Conditioner(nn.Module):
         return torch.stack(parts).sum(dim=0)[:, None], text, hidden
 
     def nothing(self, batch: int) -> dict[str, Tensor]:
-        """Conditions of `batch` recordings of which nothing is told."""
+        """Null conditions of `batch` recordings."""
         conditions = {}
         if self.labels is not None:
             conditions["labels"] = torch.zeros(batch, len(self.label_sizes), dtype=torch.long)

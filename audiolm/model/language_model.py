@@ -3,11 +3,11 @@
 Ids of a codebook's embeddings and outputs, with and without an end token:
 
     0 ... V - 1     codes                            embedded, predicted
-    V               the end of the clip              embedded, predicted (by codebook 0)
+    V               end token (EOS) of the clip      embedded, predicted (by codebook 0)
     V + 1, or V     special: a cell of no code       embedded only
 
 Letters: B batch, K codebooks, S sequence steps, V codes in a codebook, V' predicted ids (V, or
-V + 1 with the end), D model width.
+V + 1 with an end token), D model width.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class AudioLM(nn.Module):
         positions: "rotary", "sinusoidal" or "learned".
         kernel: attention's kernel, a name in `attention.KERNELS`.
         gradient_checkpointing: trade time for memory (see `Transformer`).
-        end_token: whether the end of a clip is predicted.
-        conditioner: makes vectors of what the model is told; None for an unconditional model.
+        end_token: whether an end token (EOS) is predicted behind a clip.
+        conditioner: makes vectors of the conditions; None for an unconditional model.
 
     Attributes:
         num_outputs: V'.
@@ -120,7 +120,7 @@ class AudioLM(nn.Module):
         """
         given = None if conditions is None else self.condition(conditions)
         logits = self.extend(shift_right(steps, self.special), conditions=given)
-        return self.without_impossible_ends(logits)
+        return self.without_impossible_end_tokens(logits)
 
     def condition(self, conditions: Mapping[str, Tensor]) -> Conditions:
         """What the decoder is given of B recordings, made once for all steps of theirs."""
@@ -146,7 +146,7 @@ class AudioLM(nn.Module):
             conditions: from `condition`.
 
         Returns:
-            (B, K, S, V'), before `without_impossible_ends`.
+            (B, K, S, V'), before `without_impossible_end_tokens`.
         """
         batch, _, steps = inputs.shape
         x = self.embedding(inputs + self.offsets).sum(dim=1)  # (B, S, D)
@@ -154,8 +154,8 @@ class AudioLM(nn.Module):
         logits = self.heads(x).view(batch, steps, self.num_codebooks, self.num_outputs)
         return logits.transpose(1, 2)  # type: ignore[no-any-return]
 
-    def without_impossible_ends(self, logits: Tensor) -> Tensor:
-        """Logits (B, K, ..., V') in which no codebook but the first can hold the end.
+    def without_impossible_end_tokens(self, logits: Tensor) -> Tensor:
+        """Logits (B, K, ..., V') in which no codebook but the first can hold the end token.
 
         In place: they are large, and nothing needs them as they were.
         """

@@ -1,4 +1,4 @@
-"""How probable a model finds what was drawn: by which the best of several samples is chosen.
+"""How probable a model finds what was generated: by which the best of several samples is chosen.
 
 Letters: K codebooks, T codec frames.
 """
@@ -26,15 +26,16 @@ def nats_per_code(
 ) -> float:
     """Mean cross-entropy of the codes of a sample under the model itself, in nats per code.
 
-    The model as it is: without temperature, guidance and all that changes what is drawn. A mean,
-    since a sum would prefer the shortest sample. What is longer than a window is cut into windows.
+    The model as it is: without temperature, guidance and all that changes what is generated. A
+    mean, since a sum would prefer the shortest sample. What is longer than a window is cut into
+    windows.
 
     Args:
         model: in eval mode.
         pattern: the one it was trained with.
         codes: (K, T), T > 0, a prompt included.
         context_frames: frames of a window.
-        conditions: what was told of the sample, one row; None for an unconditional model.
+        conditions: of the sample, one row; None for an unconditional model.
         ended: whether the sample ended by itself, which then counts as a code.
     """
     nats = torch.zeros(len(codes))
@@ -43,10 +44,10 @@ def nats_per_code(
     for i, window in enumerate(windows):
         frames = window.shape[2]
         lengths = torch.tensor([frames], device=window.device)
-        ends = None
+        reaches_end = None
         if model.end_token:
-            ends = torch.tensor([ended and i + 1 == len(windows)], device=window.device)
-        steps, mask = lay_out(window, lengths, ends, pattern, context_frames, model.special)
+            reaches_end = torch.tensor([ended and i + 1 == len(windows)], device=window.device)
+        steps, mask = lay_out(window, lengths, reaches_end, pattern, context_frames, model.special)
         of_window, count = codebook_nats(model(steps, conditions), steps, mask)
         nats, counts = nats + of_window.cpu(), counts + count.cpu()
     return float(mean_nats(nats, counts))

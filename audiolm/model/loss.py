@@ -1,7 +1,7 @@
 """The loss in nats per code, and what it means in bits per second of audio.
 
 Letters: B batch, K codebooks, T codec frames, S sequence steps, V' predicted ids of a codebook (its
-V codes, and the end where the model has one).
+V codes, and the end token (EOS) where the model has one).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def scored_cells(positions: Tensor, lengths: Tensor, num_frames: int) -> Tensor:
 def lay_out(
     codes: Tensor,
     lengths: Tensor,
-    ends: Tensor | None,
+    reaches_end: Tensor | None,
     pattern: Pattern,
     context_frames: int,
     special: int,
 ) -> tuple[Tensor, Tensor]:
     """Windows of codes as the steps that a model reads, and which cells of these it is scored on.
 
-    The same clip of two frames with its end (E) and without, K = 3, delay pattern:
+    The same clip of two frames with an end token (E) and without, K = 3, delay pattern:
 
         k0  0 1 E . .        k0  0 1 . . .
         k1  . 0 1 . .        k1  . 0 1 . .
@@ -56,24 +56,26 @@ def lay_out(
     Args:
         codes: (B, K, T), T <= `context_frames`.
         lengths: (B,) frames of each clip; the rest of T is padding.
-        ends: (B,) boolean, whether the clip's end is to be predicted, one frame behind its last;
-            None for a model without an end token.
+        reaches_end: (B,) boolean, whether the clip's end is to be predicted, one frame behind its
+            last; None for a model without an end token.
         pattern: the model's.
         context_frames: frames of a full window, which a pattern of fixed length is laid out for.
-        special: id of cells that hold nothing; with `ends` the one before it is the end.
+        special: id of cells that hold nothing; with `reaches_end` the one before it is the end.
 
     Returns:
         (steps (B, K, S) ids, mask (B, K, S) boolean).
     """
-    frames = (context_frames if pattern.fixed_length else codes.shape[2]) + (ends is not None)
+    frames = (context_frames if pattern.fixed_length else codes.shape[2]) + (
+        reaches_end is not None
+    )
     codes = F.pad(codes, (0, frames - codes.shape[2]))
     positions = pattern.positions(frames)
     mask = scored_cells(positions, lengths, frames)
     steps = interleave(codes, positions, special).masked_fill(~mask, special)
-    if ends is not None:
-        at = positions[0].to(lengths.device)[lengths][ends]
-        steps[ends, 0, at] = special - 1
-        mask[ends, 0, at] = True
+    if reaches_end is not None:
+        at = positions[0].to(lengths.device)[lengths][reaches_end]
+        steps[reaches_end, 0, at] = special - 1
+        mask[reaches_end, 0, at] = True
     return steps, mask
 
 
@@ -145,6 +147,6 @@ def mean_nats(nats: Tensor, counts: Tensor) -> Tensor:
 def bits_per_second(nats: Tensor, frames: Tensor | float, frame_rate: float) -> Tensor:
     """Bits that coding a second of audio would take under the model: a scalar.
 
-    nats: (K,), summed over `frames` frames, with what the ends of the clips cost.
+    nats: (K,), summed over `frames` frames, with what the end tokens of the clips cost.
     """
     return nats.sum() / torch.as_tensor(frames).clamp(min=1) * frame_rate / math.log(2)

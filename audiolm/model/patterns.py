@@ -3,13 +3,13 @@
 A frame of audio has K codes, one a codebook. A pattern gives each code (k, t) a step of the
 sequence that the model reads from left to right: `positions(T)` is a table (K, T) of steps, and
 all else follows from it. Cells (k, s) of the steps that no code falls on hold a special id, which
-is past the codes: the model reads it, is never scored on it, never draws it, and it
+is past the codes: the model reads it, is never scored on it, never samples it, and it
 never reaches the codec. Training and generation share these functions.
 
 The same four frames (columns of `codes`; k0 is the coarsest codebook) under each pattern, written
 as `frame` in cell (k, s), `.` for the special id, K = 3:
 
-    parallel        k0  0 1 2 3             S = T: fastest; codes of a frame are drawn
+    parallel        k0  0 1 2 3             S = T: fastest; codes of a frame are sampled
                     k1  0 1 2 3             independently of each other, given the past
                     k2  0 1 2 3
 

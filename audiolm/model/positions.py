@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 
 class RotaryPositions(nn.Module):
-    """Turns pairs of channels of queries and keys by angles that grow with the position.
+    """Rotates pairs of channels of queries and keys by angles that grow with the position.
 
-    The product of a turned query and a turned key depends on their distance only. Channel i is
-    paired with channel i + E / 2, and turned by position / base^(2 i / E).
+    The product of a rotated query and a rotated key depends on their distance only. Channel i is
+    paired with channel i + E / 2, and rotated by position / base^(2 i / E).
 
     Args:
         head_dim: E, even.
         max_seq_len: positions whose angles are made once; those of later ones are made when used.
-        base: the slowest pair turns once in about 2 pi * base steps.
+        base: the slowest pair rotates once in about 2 pi * base steps.
 
     Raises:
         ValueError: for an odd `head_dim`.
@@ -44,10 +44,10 @@ class RotaryPositions(nn.Module):
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """Turn (B, H, S, E), whose steps stand at positions `first`, `first` + 1, ..."""
+        """Rotate (B, H, S, E), whose steps stand at positions `first`, `first` + 1, ..."""
         cosines, sines = self.angles(first, x.shape[2])
-        turned: Tensor = _Turn.apply(x, cosines, sines)
-        return turned
+        rotated: Tensor = _Rotate.apply(x, cosines, sines)
+        return rotated
 
     def angles(self, first: int, steps: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines, each (`steps`, E), of positions `first`, `first` + 1, ..."""
@@ -66,21 +66,21 @@ class RotaryPositions(nn.Module):
         return angles.cos().float(), angles.sin().float()
 
 
-class _Turn(torch.autograd.Function):
-    """x turned by angles (S, E): its gradient is turned back, which takes no copy of x."""
+class _Rotate(torch.autograd.Function):
+    """x rotated by angles (S, E): its gradient is rotated back, which takes no copy of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         ctx.save_for_backward(cosines, sines)
-        return turn(x, cosines, sines)
+        return rotate(x, cosines, sines)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         cosines, sines = ctx.saved_tensors
-        return turn(gradient, cosines, -sines), None, None
+        return rotate(gradient, cosines, -sines), None, None
 
 
-def turn(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     # In float32 whatever x is: bfloat16 has 8 bits, and angles of neighbours would coincide.
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     half = x.shape[-1] // 2

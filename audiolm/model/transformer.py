@@ -70,8 +70,8 @@ class Transformer(nn.Module):
         feedforward_dim: hidden width of the feed-forward; None takes 8/3 D, rounded up to a
             multiple of 32, which has the parameters of a plain feed-forward of 4 D.
         dropout: probability, for the outputs of attention and feed-forward.
-        attn_dropout: probability, for the attention weights. Drawing random numbers for the S x S
-            weights of every head took a third of a training step on a CPU, so it is off unless
+        attn_dropout: probability, for the attention weights. Generating random numbers for the S x
+            S weights of every head took a third of a training step on a CPU, so it is off unless
             asked for.
         positions: "rotary", "sinusoidal" or "learned".
         kernel: attention's kernel, a name in `attention.KERNELS`.

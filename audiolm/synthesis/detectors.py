@@ -47,7 +47,7 @@ class Loop:
 def longest_silence(
     waveform: Tensor, sample_rate: int, below: float = 40.0, floor: float = -60.0
 ) -> Silence:
-    """The longest stretch of a clip in which nothing is heard; of duration 0 where there is none.
+    """The longest span of a clip in which is silent; of duration 0 where there is none.
 
     The level is the rms of steps of 10 ms, over all channels. Silent is what lies `below` dB under
     the loud part of the clip (the level that 5% of the steps reach: a click does not set it), since
@@ -66,7 +66,7 @@ def longest_silence(
     if waveform.ndim not in (1, 2) or waveform.numel() == 0:
         raise ValueError(f"waveform has shape {tuple(waveform.shape)}: must be (N,) or (C, N)")
     if not waveform.isfinite().all():
-        raise ValueError("waveform holds NaN or Inf: its level cannot be told")
+        raise ValueError("waveform holds NaN or Inf: its level cannot be measured")
     hop = max(1, round(_HOP * sample_rate))
     power = waveform.double().square().reshape(-1, waveform.shape[-1]).mean(dim=0)
     steps = torch.stack([step.mean() for step in torch.split(power, hop)])
@@ -80,10 +80,10 @@ def longest_silence(
 def longest_loop(
     codes: Tensor, frame_rate: float, max_period: float = 0.3, min_repeats: int = 4
 ) -> Loop:
-    """The longest stretch of a clip in which a short pattern of codes repeats exactly.
+    """The longest span of a clip in which a short pattern of codes repeats exactly.
 
     Looked at is codebook 0, which holds most of the sound; the others may still wander in a loop.
-    A stretch counts if its pattern is at most `max_period` seconds long and sounds `min_repeats`
+    A span counts if its pattern is at most `max_period` seconds long and sounds `min_repeats`
     times or more. Both keep music out: its bars repeat, but they are longer, and take turns with
     others. What remains in recordings are silence and held notes, where one code may stay for long.
     `longest_run` is the same for patterns of one frame.
@@ -107,7 +107,7 @@ def longest_loop(
 
 
 def longest_run(codes: Tensor, frame_rate: float) -> Loop:
-    """The longest stretch (two frames or more) in which codebook 0 is stuck on one code.
+    """The longest span (two frames or more) in which codebook 0 is stuck on one code.
 
     Args and raises as `longest_loop`.
     """

@@ -1,4 +1,4 @@
-"""How often each code occurs, and follows which: the yardsticks that a loss is compared with.
+"""How often each code occurs, and follows which: the baselines that a loss is compared with.
 
 A model that knew nothing but the frequencies of codes would have the unigram entropy as its loss
 on the codes they were counted on, and the cross-entropy on others. Below it, a model has learned
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from audiolm.tokens.store import TokenStore
 
-_PIECE_FRAMES = 4096
-_JOINED_FRAMES = 16 * _PIECE_FRAMES
+_CHUNK_FRAMES = 4096
+_JOINED_FRAMES = 16 * _CHUNK_FRAMES
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ def count_codes(store: TokenStore, spans: NDArray[Any], max_frames: int = 4_000_
     frames = 0
     waiting: list[NDArray[np.int64]] = []
     waiting_frames = 0
-    pieces = _pieces(spans, max_frames)
-    for number, (clip, start, _, length) in enumerate(pieces):
+    chunks = _chunks(spans, max_frames)
+    for number, (clip, start, _, length) in enumerate(chunks):
         codes = store.read(clip, start, length)
         waiting.append(codes + shift)
         waiting_frames += codes.shape[1]
         # Many short clips are counted together: each call costs a pass over all K * V counts.
-        if waiting_frames >= _JOINED_FRAMES or number + 1 == len(pieces):
+        if waiting_frames >= _JOINED_FRAMES or number + 1 == len(chunks):
             joined = np.concatenate(waiting, axis=1)
             counts += np.bincount(joined.ravel(), minlength=len(counts))
             frames += waiting_frames
@@ -59,35 +59,35 @@ def count_pairs(
     store: TokenStore,
     spans: NDArray[Any],
     codebooks: Sequence[int],
-    ends: bool,
+    end_token: bool,
     max_frames: int = 4_000_000,
 ) -> NDArray[np.int64]:
     """How often each code follows each other one in its codebook: (len(codebooks), V + 1, V + 1).
 
     [k, a, b] counts b behind a. Row V stands for what the first code of a span follows, column V
-    for the end of a clip, which is counted where a span reaches it: in codebook 0, and with `ends`
-    only. So the sum over a is how often b occurs. Counted are all spans, or a sample as in
-    `count_codes`. The table takes 8 (V + 1)^2 bytes a codebook.
+    for the end of a clip, which is counted where a span reaches it: in codebook 0, and with
+    `end_token` only. So the sum over a is how often b occurs. Counted are all spans, or a sample as
+    in `count_codes`. The table takes 8 (V + 1)^2 bytes a codebook.
     """
     size = store.codebook_size + 1
     nothing = end = store.codebook_size
     pairs = np.zeros((len(codebooks), size * size), np.int64)
     waiting: list[list[NDArray[np.int64]]] = [[] for _ in codebooks]
     waiting_frames = 0
-    pieces = _pieces(spans, max_frames)
-    for number, (clip, start, is_first, length) in enumerate(pieces):
-        known = 0 if is_first else 1  # the frame before is read, and counted with its own piece
+    chunks = _chunks(spans, max_frames)
+    for number, (clip, start, is_first, length) in enumerate(chunks):
+        known = 0 if is_first else 1  # the frame before is read, and counted with its own chunk
         codes = store.read(clip, start - known, length + known)
-        at_end = ends and start + length == store.frames[clip]
-        for place, k in enumerate(codebooks):
+        at_end = end_token and start + length == store.frames[clip]
+        for index, k in enumerate(codebooks):
             line = codes[k].astype(np.int64)
             if is_first:
                 line = np.concatenate([[nothing], line])
             if at_end and k == 0:
                 line = np.concatenate([line, [end]])
-            waiting[place].append(line[:-1] * size + line[1:])
+            waiting[index].append(line[:-1] * size + line[1:])
         waiting_frames += length
-        if waiting_frames >= _JOINED_FRAMES or number + 1 == len(pieces):
+        if waiting_frames >= _JOINED_FRAMES or number + 1 == len(chunks):
             for table, found in zip(pairs, waiting, strict=True):
                 table += np.bincount(np.concatenate(found), minlength=len(table))
                 found.clear()
@@ -95,19 +95,19 @@ def count_pairs(
     return pairs.reshape(len(codebooks), size, size)
 
 
-def _pieces(spans: NDArray[Any], max_frames: int) -> list[tuple[int, int, bool, int]]:
+def _chunks(spans: NDArray[Any], max_frames: int) -> list[tuple[int, int, bool, int]]:
     """(clip, start, whether its span begins here, frames) of all of the spans, or of a sample."""
-    pieces = -(-spans["frames"] // _PIECE_FRAMES)  # that each span is counted in
-    pieces_end = np.cumsum(pieces)
-    count, total = int(pieces.sum()), int(spans["frames"].sum())
+    chunks = -(-spans["frames"] // _CHUNK_FRAMES)  # that each span is counted in
+    chunks_end = np.cumsum(chunks)
+    count, total = int(chunks.sum()), int(spans["frames"].sum())
     chosen = np.arange(count)
     if total > max_frames:
         wanted = max(1, count * max_frames // total)
         chosen = np.arange(wanted) * count // wanted
-    which = np.searchsorted(pieces_end, chosen, side="right")
-    offsets = (chosen - pieces_end[which] + pieces[which]) * _PIECE_FRAMES
+    which = np.searchsorted(chunks_end, chosen, side="right")
+    offsets = (chosen - chunks_end[which] + chunks[which]) * _CHUNK_FRAMES
     return [
-        (clip, start + offset, offset == 0, min(frames - offset, _PIECE_FRAMES))
+        (clip, start + offset, offset == 0, min(frames - offset, _CHUNK_FRAMES))
         for (clip, start, frames), offset in zip(
             spans[which].tolist(), offsets.tolist(), strict=True
         )
@@ -135,7 +135,7 @@ def unigram_entropy(counts: NDArray[Any]) -> NDArray[np.float64]:
 def unigram_cross_entropy(
     train_counts: NDArray[Any], valid_counts: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Nats per code, shape (K,), that the training codes' frequencies give on held-out codes.
+    """Nats per code, shape (K,), that the training codes' frequencies give on validation codes.
 
     Counts are (K, V). One is added to each training count, so that a code never seen in training
     costs a lot and not infinitely much.
@@ -146,7 +146,8 @@ def unigram_cross_entropy(
 
 
 def bigram_cross_entropy(train_pairs: NDArray[Any], valid_pairs: NDArray[Any]) -> float:
-    """Nats per code of a codebook that a table of which code follows which gives on held-out codes.
+    """Nats per code of a codebook that a table of which code follows which gives on validation
+    codes.
 
     The pairs are of one codebook, (codes before, codes after), such as a (V + 1, V + 1) of
     `count_pairs`; without the column of the end where that cannot follow.
@@ -167,8 +168,8 @@ def bigram_cross_entropy(train_pairs: NDArray[Any], valid_pairs: NDArray[Any]) -
     before, after = np.nonzero(valid_pairs)
     kept = np.maximum(train_pairs[before, after] - discount, 0) / seen[before]
     logs = np.log(kept + unseen[before] * alone[after])
-    held_out = valid_pairs[before, after]
-    return float(-(held_out * logs).sum() / held_out.sum())
+    validation = valid_pairs[before, after]
+    return float(-(validation * logs).sum() / validation.sum())
 
 
 def _smoothed_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
@@ -178,12 +179,12 @@ def _smoothed_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Yardsticks:
+class Baselines:
     """Losses in nats per code that a model has to beat to have learnt anything.
 
     Attributes:
         uniform: ln V, of guessing blindly.
-        unigram: on the held-out codes, of a table of how often each code occurs in the training
+        unigram: on the validation codes, of a table of how often each code occurs in the training
             codes, for each codebook.
     """
 
@@ -200,8 +201,8 @@ CELLS = 2**24
 
 
 @dataclass(frozen=True)
-class CodeYardsticks:
-    """Nats per held-out code, of each codebook (K,).
+class CodebookBaselines:
+    """Nats per validation code, of each codebook (K,).
 
     Attributes:
         uniform: of guessing blindly.
@@ -214,48 +215,48 @@ class CodeYardsticks:
     bigram: NDArray[np.float64]
 
 
-def measure_code_yardsticks(
+def measure_codebook_baselines(
     stores: Sequence[TokenStore],
     trained_on: Sequence[NDArray[Any]],
-    held_out: Sequence[NDArray[Any]],
+    validation: Sequence[NDArray[Any]],
     shares: Sequence[float] = (1.0,),
-    ends: bool = False,
-) -> CodeYardsticks:
-    """The yardsticks of all held-out codes.
+    end_token: bool = False,
+) -> CodebookBaselines:
+    """The baselines of all validation codes.
 
     Args:
         stores: of one codec.
         trained_on: spans of each; longer ones than 15 hours at 75 frames a second are sampled.
-        held_out: spans of each, some in one of them.
+        validation: spans of each, some in one of them.
         shares: of each store in what is trained on.
-        ends: whether the end of a clip is one more outcome of codebook 0.
+        end_token: whether the end of a clip is one more outcome of codebook 0.
 
     Raises:
         ValueError: for stores that hold nothing out at all.
     """
-    if not any(len(spans) for spans in held_out):
-        raise ValueError("nothing is held out: raise data.valid_fraction above 0")
+    if not any(len(spans) for spans in validation):
+        raise ValueError("there is no validation set: raise data.valid_fraction above 0")
     size, num_codebooks = stores[0].codebook_size, stores[0].num_codebooks
     at_once = max(1, CELLS // (size + 1) ** 2)
     uniform, unigram, bigram = np.empty((3, num_codebooks))
     for first in range(0, num_codebooks, at_once):
         group = range(first, min(first + at_once, num_codebooks))
         train = [
-            count_pairs(store, spans, group, ends)
+            count_pairs(store, spans, group, end_token)
             for store, spans in zip(stores, trained_on, strict=True)
         ]
         valid = sum(
-            count_pairs(store, spans, group, ends, max_frames=int(spans["frames"].sum()))
-            for store, spans in zip(stores, held_out, strict=True)
+            count_pairs(store, spans, group, end_token, max_frames=int(spans["frames"].sum()))
+            for store, spans in zip(stores, validation, strict=True)
             if len(spans)
         )
         assert isinstance(valid, np.ndarray)
-        for place, k in enumerate(group):
-            outcomes = size + (1 if ends and k == 0 else 0)
-            tables = [pairs[place, :, :outcomes] for pairs in train]
+        for index, k in enumerate(group):
+            outcomes = size + (1 if end_token and k == 0 else 0)
+            tables = [pairs[index, :, :outcomes] for pairs in train]
             mixed = mix_counts([t.reshape(1, -1) for t in tables], shares).reshape(-1, outcomes)
-            pairs = valid[place, :, :outcomes]
+            pairs = valid[index, :, :outcomes]
             uniform[k] = math.log(outcomes)
             unigram[k] = unigram_cross_entropy(mixed.sum(0)[None], pairs.sum(0)[None])[0]
             bigram[k] = bigram_cross_entropy(mixed, pairs)
-    return CodeYardsticks(uniform, unigram, bigram)
+    return CodebookBaselines(uniform, unigram, bigram)

@@ -21,34 +21,34 @@ from audiolm.parallel import Part
 _MARKER = re.compile(r"part-(\d+)-of-(\d+)-([0-9a-f]+)\.json")
 
 
-def write_marker(folder: Path, part: Part, plan: str, left_out: Mapping[int, str]) -> Path:
+def write_marker(folder: Path, part: Part, plan: str, skipped: Mapping[int, str]) -> Path:
     """Say that a part of a plan is done but for the audio of these keys, in place of its marker
     before; the marker's path."""
     name = f"part-{part.number}-of-{part.count}-{plan}.json"
     for path in folder.glob(f"part-{part.number}-of-{part.count}-*.json"):
         if path.name != name:
             path.unlink(missing_ok=True)
-    entries = {f"{key:016x}": reason for key, reason in left_out.items()}
+    entries = {f"{key:016x}": reason for key, reason in skipped.items()}
     with atomic_file(folder / name) as file:
         file.write(json.dumps({"left_out": entries}, indent=1).encode("ascii") + b"\n")
     return folder / name
 
 
-def read_left_out(folder: Path, count: int, plan: str) -> dict[int, str]:
-    """What the parts of a plan that are done left out, by the key of its audio, with the reasons.
+def read_skipped(folder: Path, count: int, plan: str) -> dict[int, str]:
+    """What the parts of a plan that are done skipped, by the key of its audio, with the reasons.
 
     Raises ValueError for a marker that cannot be read.
     """
-    left_out: dict[int, str] = {}
+    skipped: dict[int, str] = {}
     for path in sorted(folder.glob(f"part-*-of-{count}-{plan}.json")):
         try:
             marker = json.loads(path.read_text("ascii"))
-            left_out |= {int(key, 16): str(why) for key, why in marker["left_out"].items()}
+            skipped |= {int(key, 16): str(why) for key, why in marker["left_out"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is damaged ({error}); delete it and run that part again"
             ) from error
-    return left_out
+    return skipped
 
 
 def remove_markers(folder: Path) -> None:
@@ -88,9 +88,9 @@ def how_to_finish(count: int, missing: Iterable[int]) -> str:
     several = len(numbers) > 1
     return (
         f"part{'s' if several else ''} {shown} of {count} {'are' if several else 'is'} missing; "
-        f"run prepare with {'--multirun ' if several else ''}num_shards={count} "
-        f"shard={','.join(numbers[:8])}"
+        f"run prepare with {'--multirun ' if several else ''}num_parts={count} "
+        f"part={','.join(numbers[:8])}"
         f"{',...' if len(numbers) > 8 else ''}, or put the files that "
         f"{'these wrote' if several else 'it wrote'} elsewhere into this folder and run any part "
-        "again; without shard, prepare encodes what is missing itself"
+        "again; without part, prepare encodes what is missing itself"
     )

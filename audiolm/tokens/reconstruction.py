@@ -1,13 +1,13 @@
-"""Hear what a store's tokens kept: decode some of its clips beside their originals.
+"""Listen to what a store's tokens kept: decode some of its clips beside their originals.
 
     000_original.wav    at most 10 s of a recording, at the codec's rate
-    000_decoded.wav     the same stretch, decoded from the codes in the store
+    000_decoded.wav     the same span, decoded from the codes in the store
     000.png             waveform and spectrogram of both, the original above
-    listen.json         the figures and the verdict
+    listen.json         the metrics and the verdict
 
 How far is far? Distances depend on the sound as much as on the codec: decoded well, notes made by
 code are 10 dB of mel distance from the original, speech is 4. So each clip brings its own
-yardstick, the same codes decoded in random order: as loud, of the same sounds, but with nothing
+baseline, the same codes decoded in random order: as loud, of the same sounds, but with nothing
 left of what happened when. Tokens that say what happened are clearly nearer than that. Where one
 sound is held throughout, order says little, and the waveform itself is the evidence.
 
@@ -24,10 +24,10 @@ Measured with this package's codec with K = 2, 4, 8 and 16 and with another of 8
     random codes                            1.04 to 1.53            -25 to -48 dB
     codec of random weights                 0.92 to 1.00            -42 dB and below
 
-The thresholds lie in the gaps. How sure is that with few clips? Of 2,000 draws of 3 clips (out of
+The thresholds lie in the gaps. How sure is that with few clips? Of 2,000 samples of 3 clips (out of
 40, of speech, digits and melodies, K = 2 and 8), right codes passed in 86 % or more and failed in
 0.1 % or less, codes of another clip passed in 1.5 % or less; with 8 clips in 96 %, none and none.
-For music kept by 2 codebooks of 256 codes, which is a rough copy, "worth training on" means that
+For music kept by 2 codebooks of 256 codes, which is a rough copy, "usable for training" means that
 they follow it, not that they sound well: hence the files.
 
 C audio channels, N audio samples, K codebooks, T codec frames.
@@ -54,22 +54,22 @@ from tqdm import tqdm
 
 from audiolm.audio import AudioError, read_audio, write_wav
 from audiolm.codec.distances import mel_distance, si_snr
-from audiolm.datasets.clip import LeftOut
+from audiolm.datasets.clip import SkippedClip
 from audiolm.files import one_line, replacing
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.tokens.store import TokenStore, check_codec
 
 if TYPE_CHECKING:
     from audiolm.codec import Codec
 
 MOST_SECONDS = 10.0
-"""Seconds of a clip that are heard."""
+"""Seconds of a clip that are compared."""
 SEARCHED_SECONDS = 30.0
 """Seconds from a clip's start in which they begin, and which are decoded for it."""
 SILENCE_DB = -60.0
-"""dBFS (rms of 0.1 s) below which nothing is heard; `mel_distance` disregards the same."""
+"""dBFS (rms of 0.1 s) below which nothing is audible; `mel_distance` disregards the same."""
 QUIET_DB = -30.0
-"""Where a clip is this much below its loudest 0.1 s, there is little to hear yet."""
+"""Where a clip is this much below its loudest 0.1 s, there is little to compare yet."""
 
 NEAR, FAR = 0.75, 0.85
 """Distance as a share of that of shuffled codes: up to NEAR tokens follow the recordings."""
@@ -83,7 +83,7 @@ _BLOCK = 0.1  # seconds whose loudness is measured
 
 
 @dataclass(frozen=True)
-class HeardClip:
+class ReconstructedClip:
     """One clip of a store and how far its decoded codes are from the recording.
 
     start, duration: seconds, from the clip's own start. si_snr: dB. mel_distance: dB; shuffled:
@@ -112,12 +112,12 @@ class HeardClip:
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReconstructionReport:
     """What `listen` found. not_compared: clips whose recording is not there to compare with."""
 
     folder: Path
-    clips: tuple[HeardClip, ...]
-    not_compared: tuple[LeftOut, ...]
+    clips: tuple[ReconstructedClip, ...]
+    not_compared: tuple[SkippedClip, ...]
 
     @property
     def si_snr(self) -> float:
@@ -135,8 +135,8 @@ class Heard:
         return _median([clip.nearness for clip in self.clips])
 
     @property
-    def worth_training(self) -> bool | None:
-        """Whether the tokens follow the recordings; None where that cannot be told."""
+    def usable(self) -> bool | None:
+        """Whether the tokens follow the recordings; None where that cannot be said."""
         if self.nearness <= NEAR or self.si_snr >= CLEAR_DB:
             return True
         if self.nearness >= FAR and self.si_snr <= NOISE_DB:
@@ -144,22 +144,24 @@ class Heard:
         return None
 
     def verdict(self) -> str:
-        """One line that says whether the tokens are worth training on, and why."""
+        """One line that says whether the tokens are usable for training, and why."""
         if not self.clips:
             why = f": {self.not_compared[0]}" if self.not_compared else ""
-            return f"cannot tell whether the tokens are worth training on{why}"
+            return f"cannot tell whether the tokens are usable for training{why}"
         kept = (
             f"decoded, they are {self.nearness:.0%} as far from the recordings as the same tokens "
             f"shuffled (mel distance {self.mel_distance:.1f} dB), SI-SNR {self.si_snr:.1f} dB"
         )
-        if self.worth_training:
-            return f"the tokens are worth training on: {kept}"
-        if self.worth_training is None:
+        if self.usable:
+            return f"the tokens are usable for training: {kept}"
+        if self.usable is None:
             return (
-                f"the tokens may be worth training on: {kept}; listen first, and try more "
+                f"the tokens may be usable for training: {kept}; listen first, and try more "
                 "codebooks or another codec if the copies are poor"
             )
-        return f"the tokens are NOT worth training on: {kept}; use another codec, or more codebooks"
+        return (
+            f"the tokens are NOT usable for training: {kept}; use another codec, or more codebooks"
+        )
 
     def lines(self) -> list[str]:
         """To print: each clip, what could not be compared, and the verdict; none for no clips."""
@@ -176,7 +178,7 @@ class Heard:
         return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of listen.json; figures that there are not are null."""
+        """The content of listen.json; metrics that there are not are null."""
         medians = {
             "si_snr": self.si_snr,
             "mel_distance": self.mel_distance,
@@ -184,7 +186,7 @@ class Heard:
         }
         return {
             "verdict": self.verdict(),
-            "worth_training": self.worth_training,
+            "usable": self.usable,
             "medians": {name: _or_none(value) for name, value in medians.items()},
             "thresholds": {
                 "near": NEAR,
@@ -209,13 +211,13 @@ def listen(
     num_checks: int,
     seed: int = 0,
     show_progress: bool = True,
-) -> Heard:
+) -> ReconstructionReport:
     """Decode `num_checks` clips of a store into `folder`, beside their originals.
 
-    The clips are one from each of so many equal stretches of the store, drawn with `seed` from the
-    longer half of the stretch. What is heard of each begins where it is loud enough to, within its
-    first 30 s. A recording that is gone, has changed or is silent there is named and not compared.
-    0 checks do nothing. What an earlier call left in `folder` is replaced.
+    The clips are one from each of so many equal groups of the store's clips, chosen with `seed`
+    from the longer half of the group. What is compared of each begins where it is loud enough to,
+    within its first 30 s. A recording that is gone, has changed or is silent there is named and not
+    compared. 0 checks do nothing. What an earlier call left in `folder` is replaced.
 
     Raises ValueError for a negative number and where another codec made the store, OSError where
     the folder cannot be written.
@@ -224,20 +226,20 @@ def listen(
         raise ValueError(f"num_checks={num_checks} must be 0 or more")
     check_codec(store, codec.identity())
     folder = Path(folder)
-    heard: list[HeardClip] = []
-    not_compared: list[LeftOut] = []
+    clips: list[ReconstructedClip] = []
+    not_compared: list[SkippedClip] = []
     if num_checks == 0:
-        return Heard(folder, (), ())
+        return ReconstructionReport(folder, (), ())
     _remove_old(folder)
     chosen = choose_clips(store.frames, num_checks, seed)
     for number, clip in enumerate(
         tqdm(chosen, "listening", unit="clip", leave=False, disable=not show_progress)
     ):
         try:
-            heard.append(_hear(store, codec, clip, folder / f"{number:03d}", seed))
+            clips.append(_reconstruct(store, codec, clip, folder / f"{number:03d}", seed))
         except AudioError as error:
-            not_compared.append(LeftOut(error.path, error.reason))
-    result = Heard(folder, tuple(heard), tuple(not_compared))
+            not_compared.append(SkippedClip(error.path, error.reason))
+    result = ReconstructionReport(folder, tuple(clips), tuple(not_compared))
     with replacing(folder / "listen.json") as temporary:
         # ASCII: names of files need not be valid Unicode.
         temporary.write_text(json.dumps(result.as_dict(), indent=1) + "\n", encoding="ascii")
@@ -245,23 +247,25 @@ def listen(
 
 
 def choose_clips(frames: NDArray[np.int64], count: int, seed: int) -> list[int]:
-    """Places of `count` clips of these lengths, or of all where there are no more, in order.
+    """Indices of `count` clips of these lengths, or of all where there are no more, in order.
 
-    Of very short clips there is little to hear, so each stretch of the collection gives one that is
-    at least as long as half of its clips are.
+    Of very short clips there is little to compare, so each group of the collection gives one that
+    is at least as long as half of its clips are.
     """
     rng = np.random.default_rng(seed)
     count = min(count, len(frames))
     ends = [len(frames) * i // count for i in range(count + 1)] if count else []
     chosen = []
     for first, last in pairwise(ends):
-        stretch = frames[first:last]
-        long = np.flatnonzero(stretch >= np.median(stretch))
+        group = frames[first:last]
+        long = np.flatnonzero(group >= np.median(group))
         chosen.append(first + int(rng.choice(long)))
     return chosen
 
 
-def _hear(store: TokenStore, codec: Codec, clip: int, stem: Path, seed: int) -> HeardClip:
+def _reconstruct(
+    store: TokenStore, codec: Codec, clip: int, stem: Path, seed: int
+) -> ReconstructedClip:
     """Compare one clip and write its files; AudioError where there is nothing to compare with."""
     record = store.record(clip)
     path = Path(record["path"])
@@ -279,7 +283,7 @@ def _hear(store: TokenStore, codec: Codec, clip: int, stem: Path, seed: int) -> 
     shuffled = codec.decode(codes[None, :, first + order])[0].cpu()[:, : end - begin]
 
     rate = codec.sample_rate
-    heard = HeardClip(
+    clip_result = ReconstructedClip(
         name=stem.name,
         id=record["id"],
         path=path,
@@ -293,13 +297,16 @@ def _hear(store: TokenStore, codec: Codec, clip: int, stem: Path, seed: int) -> 
     peak = max(1.0, float(decoded.abs().max()), float(original.abs().max()))
     write_wav(stem.with_name(f"{stem.name}_original.wav"), original / peak, rate)
     write_wav(stem.with_name(f"{stem.name}_decoded.wav"), decoded / peak, rate)
-    caption = f"decoded, SI-SNR {heard.si_snr:.1f} dB, mel distance {heard.mel_distance:.1f} dB"
-    _draw_pair(
+    caption = (
+        f"decoded, SI-SNR {clip_result.si_snr:.1f} dB, "
+        f"mel distance {clip_result.mel_distance:.1f} dB"
+    )
+    _plot_pair(
         stem.with_suffix(".png"),
-        ((original, one_line(Path(heard.id))), (decoded, caption)),
+        ((original, one_line(Path(clip_result.id))), (decoded, caption)),
         rate,
     )
-    return heard
+    return clip_result
 
 
 def _read(path: Path, record: dict[str, Any], total: int, codec: Codec) -> Tensor:
@@ -324,7 +331,7 @@ def _read(path: Path, record: dict[str, Any], total: int, codec: Codec) -> Tenso
 
 
 def _audible(original: Tensor, path: Path, codec: Codec) -> tuple[int, int]:
-    """From which frame to which the recording (C, N) is heard. Raises AudioError for silence."""
+    """From which frame to which the recording (C, N) is audible. Raises AudioError for silence."""
     block = max(1, round(_BLOCK * codec.sample_rate))
     loudness = (
         torch.stack([part.square().mean() for part in torch.split(original, block, dim=1)]).log10()
@@ -333,27 +340,27 @@ def _audible(original: Tensor, path: Path, codec: Codec) -> tuple[int, int]:
     peak = float(loudness.max())
     if not peak >= SILENCE_DB:
         seconds = original.shape[1] / codec.sample_rate
-        raise AudioError(path, f"silent in its first {seconds:.1f} s: nothing to hear")
-    heard = loudness >= max(SILENCE_DB, peak + QUIET_DB)
-    first = int(heard.int().argmax()) * block // codec.hop_length
+        raise AudioError(path, f"silent in its first {seconds:.1f} s: nothing to compare")
+    audible = loudness >= max(SILENCE_DB, peak + QUIET_DB)
+    first = int(audible.int().argmax()) * block // codec.hop_length
     frames = math.ceil(original.shape[1] / codec.hop_length)
     return first, min(frames, first + math.ceil(MOST_SECONDS * codec.frame_rate))
 
 
-def _draw_pair(path: Path, clips: Sequence[tuple[Tensor, str]], sample_rate: int) -> None:
+def _plot_pair(path: Path, clips: Sequence[tuple[Tensor, str]], sample_rate: int) -> None:
     """The pictures of two waveforms (C, N) with their titles, one above the other."""
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / "one.png"
         images = []
         for waveform, title in clips:
-            draw_spectrogram(picture, waveform, sample_rate, title)
+            plot_spectrogram(picture, waveform, sample_rate, title)
             images.append(matplotlib.image.imread(picture))
     with replacing(path) as temporary:
         matplotlib.image.imsave(temporary, np.concatenate(images), format="png")
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove what an earlier call wrote, which may have heard more clips."""
+    """Remove what an earlier call wrote, which may have had more clips."""
     for kind in ("_original.wav", "_decoded.wav", ".png"):
         for path in folder.glob(f"[0-9][0-9][0-9]{kind}"):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Shards: what encoding leaves on disk as it goes on. Each is written once and never changed.
+"""Shards: what encoding leaves on disk as it proceeds. Each is written once and never changed.
 
 A shard is two files in the store's folder:
 
@@ -85,14 +85,14 @@ def write_shard(
     kind: str,
     clips: Sequence[tuple[int, Sequence[NDArray[Any]]]],
 ) -> None:
-    """Write clips as one shard, each a key and its rows of codes (frames, K) in pieces.
+    """Write clips as one shard, each a key and its rows of codes (frames, K) in chunks.
 
-    All pieces are of one dtype and K. They are written one by one, so that they may be
+    All chunks are of one dtype and K. They are written one by one, so that they may be
     memory-mapped and larger than memory.
     """
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     name = f"{kind}-{stamp}-{secrets.token_hex(4)}"
-    lengths = [sum(len(piece) for piece in pieces) for _, pieces in clips]
+    lengths = [sum(len(chunk) for chunk in chunks) for _, chunks in clips]
     like = clips[0][1][0]
     header = {
         "descr": np.lib.format.dtype_to_descr(like.dtype),
@@ -101,9 +101,9 @@ def write_shard(
     }
     with atomic_file(folder / f"{name}.npy") as file:
         np.lib.format.write_array_header_1_0(file, header)
-        for _, pieces in clips:
-            for piece in pieces:
-                file.write(np.ascontiguousarray(piece).data)
+        for _, chunks in clips:
+            for chunk in chunks:
+                file.write(np.ascontiguousarray(chunk).data)
     with atomic_file(folder / f"{name}.jsonl") as file:
         offset = 0
         for (key, _), frames in zip(clips, lengths, strict=True):
@@ -160,7 +160,7 @@ class ShardWriter:
                 )
             rows.append((key, [np.ascontiguousarray(codes.T, dtype=self._dtype)]))
         self._clips.extend(rows)
-        self._bytes += sum(piece.nbytes for _, (piece,) in rows)
+        self._bytes += sum(chunk.nbytes for _, (chunk,) in rows)
 
     def close_if_due(self) -> None:
         """Write the shard if it is old or large enough."""

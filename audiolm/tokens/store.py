@@ -43,9 +43,9 @@ VERSION = 2
 INDEX = np.dtype(
     [
         ("id_hash", np.uint64),  # hash64 of the clip's id
-        ("split_hash", np.uint64),  # hash64 of what is held out together: its group, else its id
+        ("split_hash", np.uint64),  # hash64 of what is split off together: its group, else its id
         ("shard", np.uint32),  # number in store.json's list of shards
-        ("split", np.uint8),  # the split its source names: 0 none, or 1 + place in SPLIT_NAMES
+        ("split", np.uint8),  # the split its source names: 0 none, or 1 + its index in SPLIT_NAMES
         ("offset", np.int64),  # first row in the shard
         ("frames", np.int64),
         ("record", np.int64),  # first byte of its line in the records file
@@ -87,7 +87,7 @@ class TokenStore:
                 f"{self.path}: the store is unfinished, "
                 + (
                     unfinished_parts(self.path)
-                    or "its encoding was stopped; run prepare again, it goes on where it stopped"
+                    or "its encoding was stopped; run prepare again, it resumes where it stopped"
                 )
             )
         self.codec: dict[str, Any] = header["codec"]

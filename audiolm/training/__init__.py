@@ -14,7 +14,7 @@ from audiolm.training.callbacks.progress import StepProgressBar
 from audiolm.training.lm.data import TokenData, check_data_settings
 from audiolm.training.lm.module import LanguageModelTraining
 from audiolm.training.lm.samples import SampleCallback
-from audiolm.training.lm.summary import describe_plan, measure_yardsticks
+from audiolm.training.lm.summary import describe_plan, measure_baselines
 from audiolm.training.loggers.metrics_csv import MetricsCSV
 from audiolm.training.loggers.wandb import make_wandb_logger
 from audiolm.training.optimisation import best_precision, make_optimizer
@@ -35,5 +35,5 @@ __all__ = [
     "describe_plan",
     "make_optimizer",
     "make_wandb_logger",
-    "measure_yardsticks",
+    "measure_baselines",
 ]

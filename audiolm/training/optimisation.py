@@ -88,7 +88,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
     return norm
 
 
-def take_settings_from(
+def override_optimizer_settings(
     optimizer: torch.optim.Optimizer, schedule: LambdaLR, fresh: tuple[torch.optim.AdamW, LambdaLR]
 ) -> None:
     """Give a resumed optimiser and schedule the settings of fresh ones, and keep their state.

@@ -1,4 +1,4 @@
-"""What must be the same in a run that goes on."""
+"""What must be the same in a run that is resumed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from audiolm.model.checkpoint import check_format, read_checkpoint
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.training import (
     LanguageModelTraining,
 )
@@ -20,19 +20,19 @@ DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
 HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
 
 
-def words_of_the_run(words: Vocabulary, path: Path) -> Vocabulary:
-    """Those of the run to go on with, where it has the same columns: its data may have grown."""
+def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> ConditionVocabulary:
+    """Those of the run to resume, where it has the same columns: its data may have grown."""
     then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
     if then is None:
-        return words
-    known = Vocabulary.from_settings(then)
-    if (known.columns, known.vector_size) != (words.columns, words.vector_size):
-        return words
-    return dataclasses.replace(known, drop=words.drop, text_layers=words.text_layers)
+        return vocabulary
+    known = ConditionVocabulary.from_settings(then)
+    if (known.columns, known.vector_size) != (vocabulary.columns, vocabulary.vector_size):
+        return vocabulary
+    return dataclasses.replace(known, drop=vocabulary.drop, text_layers=vocabulary.text_layers)
 
 
 def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
-    """Refuse to go on with a checkpoint of another model, codec or order of the data."""
+    """Refuse to resume a checkpoint of another model, codec or order of the data."""
     checkpoint = read_checkpoint(path)
     check_format(checkpoint, path)
     then, now = (comparable(h) for h in (checkpoint["hyper_parameters"], dict(module.hparams)))
@@ -47,7 +47,7 @@ def check_resumable(
         if then.get(key) != now[key]:
             raise ValueError(
                 f"{path} was trained with {key}={then.get(key)}, this run has {now[key]}; pass the "
-                f"settings of the run to go on with, or start a new one without ckpt_path"
+                f"settings of the run to resume, or start a new one without ckpt_path"
             )
     if step >= max_steps:
         raise ValueError(
@@ -73,12 +73,12 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable_conditions(conditioning: dict[str, Any] | None) -> dict[str, Any]:
-    """Of the words of a run: the columns and how they are read."""
-    words = None if conditioning is None else Vocabulary.from_settings(conditioning)
+    """Of the vocabulary of a run: the columns and how they are read."""
+    vocabulary = None if conditioning is None else ConditionVocabulary.from_settings(conditioning)
     return {
-        "conditioning.labels": list(words.labels) if words else [],
-        "conditioning.text": words and words.text,
-        "conditioning.vector": words and words.vector,
-        "conditioning.drop": words and words.drop,
-        "conditioning.text_layers": words and words.text_layers,
+        "conditioning.labels": list(vocabulary.labels) if vocabulary else [],
+        "conditioning.text": vocabulary and vocabulary.text,
+        "conditioning.vector": vocabulary and vocabulary.vector,
+        "conditioning.drop": vocabulary and vocabulary.drop,
+        "conditioning.text_layers": vocabulary and vocabulary.text_layers,
     }

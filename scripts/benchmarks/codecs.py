@@ -9,7 +9,7 @@ import torch
 
 from audiolm.audio import resample
 from audiolm.codec import EncodecCodec, build_model
-from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
+from audiolm.demo.melodies import SAMPLE_RATE, sample_melody, synthesise
 from audiolm.training.codec.initialise import initialise_on_data
 from audiolm.training.codec.quantizer import initialise_codebooks
 
@@ -30,7 +30,7 @@ def random_codec(settings: Mapping[str, Any], num_codebooks: int, seed: int = 0)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
         model = build_model(settings).eval()
-    melodies = torch.cat([synthesise(draw_melody(seed, i)) for i in range(MELODIES)], dim=1)
+    melodies = torch.cat([synthesise(sample_melody(seed, i)) for i in range(MELODIES)], dim=1)
     sound = resample(melodies, SAMPLE_RATE, settings["sample_rate"])
     # Noise, so that the codebooks have something to tell apart.
     sound += 0.02 * torch.randn(sound.shape, generator=torch.Generator().manual_seed(seed))

@@ -99,7 +99,7 @@ def _section(
         except ImportError as error:
             facts[name] = f"not measured: {error}"
             continue
-        except Exception as error:  # of a package that is not ours: not worth the whole run
+        except Exception as error:  # of a package that is not ours: it must not end the whole run
             facts[name] = f"not measured, it failed: {' '.join(str(error).split())[:200]}"
             continue
         loaders[f"full windows: {name}"] = made
@@ -114,7 +114,7 @@ def _section(
         against_whom = None if name == against else against
         candidates.append(_served(name, batches, against_whom, window / 1e9))
     found = interleave(candidates, rounds, "data", show_progress)
-    rates = {figure.name: figure.rate for figure in found}
+    rates = {measurement.name: measurement.rate for measurement in found}
     ours = rates["full windows: this package"].median
     facts["loader / training step"] = (
         f"{ours / rates[step.name].median:,.0f} times the windows (at least {BAR} are wanted)"

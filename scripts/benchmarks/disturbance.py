@@ -1,6 +1,6 @@
 """Whether anybody else used the processor while something was timed.
 
-From /proc/stat and /proc/self: of Linux. Elsewhere it cannot be told.
+From /proc/stat and /proc/self: of Linux. Elsewhere it cannot be measured.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ EVERYTHING = Rules(
     too_short=Rule("off", 0.1),
     duplicate=Rule("report"),
 )
-"""The check as it always runs, with nothing left out, so that all candidates do the same work."""
+"""The check as it always runs, with nothing skipped, so that all candidates do the same work."""
 
 
 @dataclass(frozen=True)

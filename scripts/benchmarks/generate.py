@@ -1,7 +1,7 @@
-"""Section `generate`: frames drawn in a second, beside peers of the same size.
+"""Section `generate`: frames generated in a second, beside peers of the same size.
 
-All go on from one prompt under the delay pattern and draw with top-k. What the first frame waits
-for, building and compiling, is not in the figures but told apart. Below them lies what no machine
+All continue one prompt under the delay pattern and sample with top-k. What the first frame waits
+for, building and compiling, is printed apart. Below them lies what no machine
 can beat that reads each matrix once a step, and the keys and values of the steps before.
 
 Letters: B batch, K codebooks, T codec frames.
@@ -27,7 +27,7 @@ from benchmarks.limits import READ, limits
 from benchmarks.musicgen import musicgen, musicgen_decode
 from benchmarks.plain_gpt import PlainGPT, plain_decode, plain_gpt
 from benchmarks.report import Section, as_times
-from benchmarks.rounds import Candidate, Figure, interleave, ratio
+from benchmarks.rounds import Candidate, Measurement, interleave, ratio
 from benchmarks.sizes import (
     MUSICGEN,
     OURS,
@@ -50,11 +50,12 @@ BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """frames: drawn after a prompt of `prompt_frames`. batches: B. engines: of this package, and
+    """frames: generated after a prompt of `prompt_frames`. batches: B. engines: of this package,
+    and
     weights: the types with which the native one is measured; to the others they make no difference.
     peers: see `sizes.PEERS`. compile: measure MusicGen's compiled static cache too.
     rounds: a sample takes seconds, so fewer than elsewhere do. large: the size of a larger model,
-    without K, and large_codebooks: each K to measure it with, in int8; large_frames: drawn.
+    without K, and large_codebooks: each K to measure it with, in int8; large_frames: generated.
     Raises ValueError for what is out of range."""
 
     frames: int = 500
@@ -85,9 +86,9 @@ class GenerateSettings:
 
 @dataclass(frozen=True)
 class Decoder:
-    """One way to draw with one model.
+    """One way to generate with one model.
 
-    decode: goes on from a prompt (B, K, P) to so many frames T, and gives (B, K, T). ready: does
+    decode: continues a prompt (B, K, P) to so many frames T, and gives (B, K, T). ready: does
     what the first frame of such a recording would wait for. weights, cache: types of what a step
     reads.
     """
@@ -108,15 +109,15 @@ class Decoder:
 def generate_section(
     settings: GenerateSettings, size: ModelSize, show_progress: bool = True
 ) -> Section:
-    """Time drawing with this package and its peers.
+    """Time generation with this package and its peers.
 
     Raises ValueError for a size that cannot be compared; RuntimeError where a candidate is of
-    another size all the same, or did not draw what it should.
+    another size all the same, or did not generate what it should.
     """
     check_size(size, settings.peers)
     size = replace(size, frames=settings.prompt_frames + settings.frames)
     facts: dict[str, Any] = {
-        "drawn": f"{settings.frames} frames of {size.num_codebooks} codes after a prompt of "
+        "generated": f"{settings.frames} frames of {size.num_codebooks} codes after a prompt of "
         f"{settings.prompt_frames}, top-k {settings.top_k}"
     }
     decoders = list(_decoders(settings, size, facts))
@@ -125,33 +126,35 @@ def generate_section(
         f"{matrix_parameters(d.model):,} of them in matrices"
         for d in decoders
     }
-    drawings: dict[str, _Drawing] = {}
+    generations: dict[str, _Generation] = {}
     for batch in settings.batches:
         for decoder in decoders:
-            drawing = _Drawing(decoder, size, settings.prompt_frames, batch)
-            drawings[f"batch {batch}: {decoder.name}"] = drawing
-    larger: dict[str, _Drawing] = {}
+            generation = _Generation(decoder, size, settings.prompt_frames, batch)
+            generations[f"batch {batch}: {decoder.name}"] = generation
+    larger: dict[str, _Generation] = {}
     for codebooks in settings.large_codebooks:
         frames = settings.prompt_frames + settings.large_frames
         large = replace(size, **settings.large, num_codebooks=codebooks, frames=frames)
         model = _build(large)
         name = f"{count_parameters(model) / 1e6:.0f} M parameters, {codebooks} codebooks"
         for decoder in _ours(model, large, ["auto"], ["int8"], settings.top_k):
-            drawing = _Drawing(decoder, large, settings.prompt_frames, 1)
-            larger[f"{name}: {decoder.name}"] = drawing
+            generation = _Generation(decoder, large, settings.prompt_frames, 1)
+            larger[f"{name}: {decoder.name}"] = generation
 
     candidates = limits()
-    for name, drawing in {**drawings, **larger}.items():
-        first = next((n for n in drawings if n.partition(":")[0] == name.partition(":")[0]), name)
-        candidates.append(drawing.candidate(name, None if name == first else first))
+    for name, generation in {**generations, **larger}.items():
+        first = next(
+            (n for n in generations if n.partition(":")[0] == name.partition(":")[0]), name
+        )
+        candidates.append(generation.candidate(name, None if name == first else first))
     found = interleave(candidates, settings.rounds, "generate", show_progress, warm_up=False)
-    medians = {figure.name: figure.rate.median for figure in found}
-    for name, drawing in drawings.items():
-        facts[name] = drawing.describe(medians[name])
-    for name, drawing in larger.items():
+    medians = {measurement.name: measurement.rate.median for measurement in found}
+    for name, generation in generations.items():
+        facts[name] = generation.describe(medians[name])
+    for name, generation in larger.items():
         factor = medians[name] / FRAME_RATE
         facts[name] = (
-            f"{drawing.describe(medians[name])}, {factor:.2f} x real time at "
+            f"{generation.describe(medians[name])}, {factor:.2f} x real time at "
             f"{FRAME_RATE:g} frames/s"
         )
     for batch in settings.batches:
@@ -159,7 +162,7 @@ def generate_section(
     return Section("generate", found, facts)
 
 
-class _Drawing:
+class _Generation:
     """A decoder at work, always from the same prompt; it is made ready at once."""
 
     def __init__(self, decoder: Decoder, size: ModelSize, given: int, batch: int) -> None:
@@ -176,7 +179,7 @@ class _Drawing:
         batch, codebooks, given = self.prompt.shape
         right = codes.shape == (batch, codebooks, self.size.frames)
         if not (right and torch.equal(codes[:, :, :given], self.prompt)):
-            raise RuntimeError(f"{self.decoder.name} did not go on from the prompt as it should")
+            raise RuntimeError(f"{self.decoder.name} did not continue the prompt as it should")
 
     def candidate(self, name: str, against: str | None) -> Candidate:
         batch, _, given = self.prompt.shape
@@ -192,7 +195,7 @@ class _Drawing:
 def _decoders(
     settings: GenerateSettings, size: ModelSize, facts: dict[str, Any]
 ) -> Iterator[Decoder]:
-    """This package's, then the peers'. `facts` gets why a peer was left out."""
+    """This package's, then the peers'. `facts` gets why a peer was skipped."""
     ours = _build(size)
     began = time.perf_counter()
     choose_engine("auto", ours, size.num_steps)
@@ -289,14 +292,14 @@ def _a_little(decode: Callable[[Tensor, int], Tensor]) -> Callable[[Tensor, int]
     return lambda prompt, frames: decode(prompt, min(frames, prompt.shape[2] + 8))
 
 
-def _ratios(found: Sequence[Figure]) -> dict[str, str]:
+def _ratios(found: Sequence[Measurement]) -> dict[str, str]:
     """How much faster each way of this package is than each peer's best."""
     facts = {}
     for peer in (PLAIN, MUSICGEN):
-        theirs = [figure for figure in found if f": {peer}" in figure.name]
+        theirs = [measurement for measurement in found if f": {peer}" in measurement.name]
         if not theirs:
             continue
-        best = max(theirs, key=lambda figure: figure.rate.median)
-        for mine in (figure for figure in found if f": {OURS}" in figure.name):
+        best = max(theirs, key=lambda measurement: measurement.rate.median)
+        for mine in (measurement for measurement in found if f": {OURS}" in measurement.name):
             facts[f"{mine.name} / {best.name.partition(': ')[2]}"] = as_times(ratio(mine, best))
     return facts

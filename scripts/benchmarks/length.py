@@ -1,7 +1,7 @@
-"""Section `length`: how cost grows with the context that is trained on, and with what is drawn.
+"""Section `length`: how cost grows with the context that is trained on, and with what is generated.
 
 A training step has about as many frames whatever their context, so that what grows is attention's.
-Drawing is timed over the last frames before each length: in this package's of one recording
+Generation is timed over the last frames before each length: in this package's of one recording
 without end, whose steps see a window; in MusicGen's after a prompt of that length.
 
 Letters: B batch, K codebooks, T codec frames.
@@ -28,7 +28,7 @@ from benchmarks.disturbance import Sample, Stopwatch
 from benchmarks.limits import BF16, FP32, limits
 from benchmarks.musicgen import musicgen, musicgen_decode
 from benchmarks.report import Section, as_times
-from benchmarks.rounds import Candidate, Figure, figures, interleave, ratio
+from benchmarks.rounds import Candidate, Measurement, interleave, measurements, ratio
 from benchmarks.sizes import (
     MUSICGEN,
     OURS,
@@ -46,7 +46,7 @@ from benchmarks.trainee import UNIT, Trainee, our_trainee, random_codes
 @dataclass(frozen=True)
 class LengthSettings:
     """contexts: frames that are trained on. step_frames: of a training step, about.
-    frames: lengths before which drawing is timed, over the last `last` frames, with a window of
+    frames: lengths before which generation is timed, over the last `last` frames, with a window of
     `window` frames. weights: as in `generate`. peers: "musicgen" or none; the plain GPT's memory
     is of fixed size. rounds: fewer than elsewhere, for these take long.
     Raises ValueError for lengths out of order or what else is out of range."""
@@ -86,7 +86,7 @@ def length_section(
     check_size(size, ())  # growth is compared, not work
     facts: dict[str, Any] = {}
     found = _training(settings, size, facts, show_progress)
-    found += _drawing(settings, size, facts, show_progress)
+    found += _generation(settings, size, facts, show_progress)
     return Section("length", found, facts)
 
 
@@ -95,7 +95,7 @@ def _training(
     size: ModelSize,
     facts: dict[str, Any],
     show_progress: bool,
-) -> list[Figure]:
+) -> list[Measurement]:
     bf16 = best_precision("cpu") == "bf16-mixed"
     candidates = limits()
     first: dict[bool, str] = {}
@@ -145,9 +145,9 @@ def _kept_bytes(trainee: Trainee, bf16: bool) -> int:
     return sum(kept.values())
 
 
-def _drawing(
+def _generation(
     settings: LengthSettings, size: ModelSize, facts: dict[str, Any], show_progress: bool
-) -> list[Figure]:
+) -> list[Measurement]:
     points = list(settings.frames)
     torch.manual_seed(0)
     windowed = replace(size, frames=settings.window)
@@ -159,13 +159,13 @@ def _drawing(
         except ImportError as error:
             facts[MUSICGEN] = f"not measured: {error}"
     makers: dict[str, Callable[[], list[Sample]]] = {
-        f"draw {OURS}": lambda: _stream_times(settings, windowed, ours)
+        f"generate {OURS}": lambda: _stream_times(settings, windowed, ours)
     }
     if peer is not None:
-        makers[f"draw {MUSICGEN}"] = partial(_musicgen_times, settings, size, peer)
+        makers[f"generate {MUSICGEN}"] = partial(_musicgen_times, settings, size, peer)
     samples: dict[str, list[Sample]] = {}
     total = settings.rounds * len(makers)
-    with tqdm(total=total, desc="length: draw", disable=not show_progress) as bar:
+    with tqdm(total=total, desc="length: generate", disable=not show_progress) as bar:
         for _ in range(settings.rounds):
             for name, times in makers.items():
                 bar.set_postfix_str(name)
@@ -179,8 +179,8 @@ def _drawing(
             own = f"{name}, {point} frames"
             against = None if own == first else first
             candidates.append(Candidate(own, None, settings.last, "frames/s", against))
-    found = figures(candidates, samples)
-    by_name = {figure.name: figure for figure in found}
+    found = measurements(candidates, samples)
+    by_name = {measurement.name: measurement for measurement in found}
     for name in makers:
         shortest, longest = (by_name[f"{name}, {n} frames"] for n in (points[0], points[-1]))
         facts[f"{name}, time a frame at {points[-1]} against at {points[0]} frames"] = as_times(
@@ -213,7 +213,7 @@ def _stream_times(settings: LengthSettings, size: ModelSize, model: AudioLM) -> 
 
 
 def _musicgen_times(settings: LengthSettings, size: ModelSize, model: nn.Module) -> list[Sample]:
-    """Of frames that are drawn after prompts, each from the step after the prompt's on."""
+    """Of frames that are generated after prompts, each from the step after the prompt's on."""
     taken = []
     for point in settings.frames:
         prompt = random_codes(replace(size, frames=point - settings.last), 1)

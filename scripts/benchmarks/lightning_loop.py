@@ -29,7 +29,7 @@ from audiolm.training import (
 )
 from benchmarks.disturbance import Sample, Stopwatch
 from benchmarks.random_store import random_clips
-from benchmarks.rounds import Candidate, Figure, figures
+from benchmarks.rounds import Candidate, Measurement, measurements
 from benchmarks.sizes import PATTERN, ModelSize
 from benchmarks.trainee import UNIT, Trainee, our_module, trainee_of
 
@@ -46,8 +46,8 @@ def lightning_loop(
     steps: int,
     rounds: int,
     show_progress: bool = True,
-) -> list[Figure]:
-    """Figures of `LOOP`, compared with the bare step, and of `BARE`.
+) -> list[Measurement]:
+    """Measurements of `LOOP`, compared with the bare step, and of `BARE`.
 
     model: arguments of `AudioLM` beside those of the size. trainer: arguments of Lightning's
     `Trainer`, but that every `steps` steps are logged. steps: of a sample.
@@ -80,7 +80,7 @@ def lightning_loop(
             Candidate(LOOP, None, codes, UNIT, against=BARE),
             Candidate(BARE, None, codes, UNIT),
         ]
-        return figures(candidates, samples)
+        return measurements(candidates, samples)
 
 
 def _fit(settings: Mapping[str, Any], module: pl.LightningModule, data: TokenData) -> None:

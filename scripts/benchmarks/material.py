@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from audiolm.audio import AudioError, find_audio_files, read_audio, write_wav
-from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
+from audiolm.demo.melodies import SAMPLE_RATE, sample_melody, synthesise
 
 SHORT = 10.0
 """Seconds up to which a file is a short clip."""
-PIECE = (0.2, 2.0)
+CLIP_SECONDS = (0.2, 2.0)
 """Seconds, from and to, of the short clips that longer recordings are cut into."""
 MOST = 300.0
 """Seconds that are taken of one file, so that memory does not grow with its length."""
@@ -52,21 +52,23 @@ def short_clips(folder: Path | None, into: Path, seconds: float) -> Recordings:
         if taken >= seconds:
             break
         if path is not None and sound.shape[1] <= SHORT * rate:
-            pieces = [sound]
+            clips = [sound]
         else:
-            lengths = rng.uniform(*PIECE, int(sound.shape[1] / rate / PIECE[0])) * rate
+            lengths = (
+                rng.uniform(*CLIP_SECONDS, int(sound.shape[1] / rate / CLIP_SECONDS[0])) * rate
+            )
             ends = np.cumsum(lengths.astype(int))
-            pieces = list(torch.tensor_split(sound, ends[ends < sound.shape[1]].tolist(), dim=1))
-        for i, piece in enumerate(pieces):
-            digest = hashlib.blake2b(piece.numpy().tobytes()).digest()
-            if taken >= seconds or digest in seen or piece.shape[1] < PIECE[0] / 2 * rate:
+            clips = list(torch.tensor_split(sound, ends[ends < sound.shape[1]].tolist(), dim=1))
+        for i, clip in enumerate(clips):
+            digest = hashlib.blake2b(clip.numpy().tobytes()).digest()
+            if taken >= seconds or digest in seen or clip.shape[1] < CLIP_SECONDS[0] / 2 * rate:
                 continue
             seen.add(digest)
-            taken += piece.shape[1] / rate
-            if len(pieces) > 1 or path is None:
-                path_of_piece = into / f"{number:05d}_{i:03d}.wav"
-                write_wav(path_of_piece, piece, rate)
-                paths.append(path_of_piece)
+            taken += clip.shape[1] / rate
+            if len(clips) > 1 or path is None:
+                clip_path = into / f"{number:05d}_{i:03d}.wav"
+                write_wav(clip_path, clip, rate)
+                paths.append(clip_path)
             else:
                 paths.append(path)
     if taken < seconds:
@@ -128,7 +130,7 @@ def _sounds(
     """
     if files is None:
         for index in count():
-            yield None, synthesise(draw_melody(0, index)), SAMPLE_RATE
+            yield None, synthesise(sample_melody(0, index)), SAMPLE_RATE
         return
     for path in files:
         try:

@@ -74,7 +74,7 @@ def musicgen_decode(
     compiled: bool = False,
     each_step: Callable[[], None] | None = None,
 ) -> Tensor:
-    """Go on from a prompt (B, K, P) to `frames` frames T, by the package's `generate`: (B, K, T).
+    """Continue a prompt (B, K, P) to `frames` frames T, by the package's `generate`: (B, K, T).
 
     cache: None for one that grows, "static" for one of fixed size. compiled: the forward pass
     with a static cache. each_step: called after each step's logits.

@@ -117,7 +117,7 @@ def plain_gpt(size: ModelSize) -> PlainGPT:
 
 @torch.inference_mode()
 def plain_decode(model: PlainGPT, prompt: Tensor, frames: int, top_k: int) -> Tensor:
-    """Go on from a prompt (B, K, P) to `frames` frames T, under the delay pattern: (B, K, T)."""
+    """Continue a prompt (B, K, P) to `frames` frames T, under the delay pattern: (B, K, T)."""
     batch, codebooks, given = prompt.shape
     positions = make_pattern(PATTERN, codebooks).positions(frames)
     steps = num_steps(positions)
@@ -125,14 +125,14 @@ def plain_decode(model: PlainGPT, prompt: Tensor, frames: int, top_k: int) -> Te
     inputs = torch.full((batch, codebooks, 1 + steps), special)
     known = positions[:, :given].expand_as(prompt)
     inputs[:, :, 1:].scatter_(2, known, prompt)
-    to_draw = occupied_cells(positions).scatter_(1, positions[:, :given], False)
+    to_sample = occupied_cells(positions).scatter_(1, positions[:, :given], False)
     memory = model.allocate(batch, steps)
     past = 0
     for step in range(given, steps):
         logits = model(inputs[:, :, past : step + 1], memory, past)[:, -1].float()  # (B, K, V)
         past = step + 1
         best, codes = logits.topk(min(top_k, special), dim=-1)
-        drawn = torch.multinomial(best.softmax(dim=-1).flatten(0, 1), 1).view(batch, codebooks, 1)
-        drawn = codes.gather(2, drawn)[:, :, 0]
-        inputs[:, :, past] = torch.where(to_draw[:, step], drawn, inputs[:, :, past])
+        sampled = torch.multinomial(best.softmax(dim=-1).flatten(0, 1), 1).view(batch, codebooks, 1)
+        sampled = codes.gather(2, sampled)[:, :, 0]
+        inputs[:, :, past] = torch.where(to_sample[:, step], sampled, inputs[:, :, past])
     return deinterleave(inputs[:, :, 1:], positions)

@@ -10,37 +10,37 @@ from pathlib import Path
 from typing import Any
 
 from audiolm.files import replacing
-from benchmarks.rounds import Figure, Spread
+from benchmarks.rounds import Measurement, Spread
 
 
 @dataclass(frozen=True)
 class Section:
-    """name: of the section. figures: what was timed. facts: what was checked and counted, one
+    """name: of the section. measurements: what was timed. facts: what was checked and counted, one
     value or line of text each, by what it says."""
 
     name: str
-    figures: Sequence[Figure]
+    measurements: Sequence[Measurement]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "figures": [figure_as_dict(figure) for figure in self.figures],
+            "measurements": [measurement_as_dict(measurement) for measurement in self.measurements],
             "facts": dict(self.facts),
         }
 
 
-def figure_as_dict(figure: Figure) -> dict[str, Any]:
-    """A figure as plain data."""
+def measurement_as_dict(measurement: Measurement) -> dict[str, Any]:
+    """A measurement as plain data."""
     return {
-        "name": figure.name,
-        "unit": figure.unit,
-        "rate": figure.rate._asdict(),
-        "ratio": None if figure.ratio is None else figure.ratio._asdict(),
-        "against": figure.against,
-        "share_of_limit": figure.share,
-        "limit": figure.limit,
-        "disturbed": figure.disturbed,
-        "samples": [sample._asdict() for sample in figure.samples],
+        "name": measurement.name,
+        "unit": measurement.unit,
+        "rate": measurement.rate._asdict(),
+        "ratio": None if measurement.ratio is None else measurement.ratio._asdict(),
+        "against": measurement.against,
+        "share_of_limit": measurement.share,
+        "limit": measurement.limit,
+        "disturbed": measurement.disturbed,
+        "samples": [sample._asdict() for sample in measurement.samples],
     }
 
 
@@ -58,21 +58,21 @@ def write_report(
 
 
 def table(section: Section) -> str:
-    """A section to print: its figures in columns, then its facts."""
+    """A section to print: its measurements in columns, then its facts."""
     rows = [("", "median", "range", "unit", "ratio", "of limit", "disturbed")]
-    for figure in section.figures:
-        ratio = "" if figure.ratio is None else f"{_number(figure.ratio.median)} x"
-        if figure.ratio is not None and len(figure.samples) > 1:
-            ratio += f" ({_range(figure.ratio)})"
+    for measurement in section.measurements:
+        ratio = "" if measurement.ratio is None else f"{_number(measurement.ratio.median)} x"
+        if measurement.ratio is not None and len(measurement.samples) > 1:
+            ratio += f" ({_range(measurement.ratio)})"
         rows.append(
             (
-                figure.name,
-                _number(figure.rate.median),
-                _range(figure.rate),
-                figure.unit,
+                measurement.name,
+                _number(measurement.rate.median),
+                _range(measurement.rate),
+                measurement.unit,
                 ratio,
-                "" if figure.share is None else f"{figure.share:.1%}",
-                f"{figure.disturbed}/{len(figure.samples)}",
+                "" if measurement.share is None else f"{measurement.share:.1%}",
+                f"{measurement.disturbed}/{len(measurement.samples)}",
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -23,7 +23,7 @@ from benchmarks.disturbance import Sample, Stopwatch
 class Candidate:
     """Something that is timed.
 
-    run: does it once; None where another part of the program times it, and calls `figures`.
+    run: does it once; None where another part of the program times it, and calls `measurements`.
     work: how much it does then; its rate is work / seconds. unit: of the rate.
     against: the candidate whose rate this one's is compared with.
     limit: the candidate whose rate bounds this one's, and cost: how much of that one's work a unit
@@ -52,7 +52,7 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Figure:
+class Measurement:
     """What was measured of one candidate.
 
     rate: over the samples that were not disturbed, or over all where all were. ratio: to the one
@@ -82,7 +82,7 @@ def interleave(
     show_progress: bool = True,
     *,
     warm_up: bool = True,
-) -> list[Figure]:
+) -> list[Measurement]:
     """Time all candidates in so many rounds, after one that warms up unless they are warm.
 
     Raises ValueError for less than one round.
@@ -95,8 +95,8 @@ def interleave(
     total = (rounds + 1 - first) * len(candidates)
     with tqdm(total=total, desc=title, unit="sample", disable=not show_progress) as bar:
         for number in range(first, rounds + 1):
-            turn = number % len(candidates)
-            for candidate in [*candidates[turn:], *candidates[:turn]]:
+            first = number % len(candidates)
+            for candidate in [*candidates[first:], *candidates[:first]]:
                 assert candidate.run is not None
                 bar.set_postfix_str(candidate.name)
                 with Stopwatch() as watch:
@@ -104,19 +104,19 @@ def interleave(
                 if number:
                     samples[candidate.name].append(watch.sample)
                 bar.update()
-    return figures(candidates, samples)
+    return measurements(candidates, samples)
 
 
-def figures(
+def measurements(
     candidates: Sequence[Candidate], samples: Mapping[str, Sequence[Sample]]
-) -> list[Figure]:
+) -> list[Measurement]:
     """Rates, ratios and shares from the samples of each candidate, one a round."""
-    found: dict[str, Figure] = {}
+    found: dict[str, Measurement] = {}
     for candidate in candidates:
         taken = tuple(samples[candidate.name])
         rates = [candidate.work / sample.seconds for sample in taken]
         rate = Spread.of([rates[i] for i in _undisturbed(taken)])
-        found[candidate.name] = Figure(
+        found[candidate.name] = Measurement(
             candidate.name,
             candidate.unit,
             rate,
@@ -128,18 +128,20 @@ def figures(
             candidate.work,
         )
     for candidate in candidates:
-        figure = found[candidate.name]
+        measurement = found[candidate.name]
         if candidate.against is not None:
-            figure = replace(figure, ratio=ratio(figure, found[candidate.against]))
+            measurement = replace(measurement, ratio=ratio(measurement, found[candidate.against]))
         if candidate.limit is not None:
             bound = found[candidate.limit].rate.median
-            figure = replace(figure, share=figure.rate.median * candidate.cost / bound)
-        found[candidate.name] = figure
+            measurement = replace(
+                measurement, share=measurement.rate.median * candidate.cost / bound
+            )
+        found[candidate.name] = measurement
     return list(found.values())
 
 
-def ratio(mine: Figure, theirs: Figure) -> Spread:
-    """How many times the rate of another figure this one's is, within each round.
+def ratio(mine: Measurement, theirs: Measurement) -> Spread:
+    """How many times the rate of another measurement this one's is, within each round.
 
     Rounds in which either was disturbed do not count, unless all were.
     """
@@ -150,6 +152,6 @@ def ratio(mine: Figure, theirs: Figure) -> Spread:
 
 
 def _undisturbed(samples: Sequence[Sample]) -> list[int]:
-    """Places of the samples that count."""
+    """Indices of the samples that count."""
     quiet = [i for i, sample in enumerate(samples) if not sample.disturbed]
     return quiet or list(range(len(samples)))

@@ -128,7 +128,7 @@ def check_size(size: ModelSize, peers: Sequence[str]) -> None:
 
 
 def check_peers(section: str, peers: Iterable[str]) -> None:
-    """Raise ValueError for a peer that is none of `PEERS`."""
+    """Raise ValueError for a peer that is not one of `PEERS`."""
     for name in peers:
         if name not in PEERS:
             raise ValueError(f"{section}.peers: {name!r} is unknown; choose some of {list(PEERS)}")

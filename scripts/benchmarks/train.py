@@ -28,7 +28,7 @@ from benchmarks.limits import OWN_BF16, OWN_FP32, limits, products_of
 from benchmarks.musicgen import musicgen, musicgen_loss
 from benchmarks.plain_gpt import plain_gpt
 from benchmarks.report import Section, as_times
-from benchmarks.rounds import Candidate, Figure, interleave, ratio
+from benchmarks.rounds import Candidate, Measurement, interleave, ratio
 from benchmarks.sizes import (
     MUSICGEN,
     OURS,
@@ -124,7 +124,7 @@ def _lightning(
     rounds: int,
     facts: dict[str, Any],
     show_progress: bool,
-) -> list[Figure]:
+) -> list[Measurement]:
     trainer = {**settings.trainer, "precision": best_precision("cpu")}
     found = lightning_loop(
         size,
@@ -146,7 +146,7 @@ def _lightning(
 def make_trainees(settings: TrainSettings, size: ModelSize, facts: dict[str, Any]) -> list[Trainee]:
     """This package's model first, then it with other kernels, then the peers; then all compiled.
 
-    `facts` gets the time it took to compile, and why a peer was left out.
+    `facts` gets the time it took to compile, and why a peer was skipped.
     """
     codes = random_codes(size, settings.batch_size)
     steps = lay_out(
@@ -210,24 +210,26 @@ def _work(trainee: Trainee, gflop: float) -> str:
     )
 
 
-def _ratios(found: Sequence[Figure]) -> dict[str, str]:
+def _ratios(found: Sequence[Measurement]) -> dict[str, str]:
     """How much faster this package is than each peer's best, and than MusicGen's default."""
-    figures = {figure.name: figure for figure in found}
+    measurements = {measurement.name: measurement for measurement in found}
     facts = {}
     for precision in ("fp32", "bf16"):
-        mine = figures.get(f"{OURS}, {precision}")
+        mine = measurements.get(f"{OURS}, {precision}")
         if mine is None:
             continue
         for peer in (PLAIN, MUSICGEN):
-            theirs = [f for n, f in figures.items() if n.startswith(peer) and n.endswith(precision)]
+            theirs = [
+                f for n, f in measurements.items() if n.startswith(peer) and n.endswith(precision)
+            ]
             # Like with like: what compiling takes from one it takes from the other.
             for how in ("", COMPILED):
                 same = [f for f in theirs if (COMPILED in f.name) == bool(how)]
-                like = figures.get(f"{OURS}{how}, {precision}")
+                like = measurements.get(f"{OURS}{how}, {precision}")
                 if same and like is not None:
-                    best = max(same, key=lambda figure: figure.rate.median)
+                    best = max(same, key=lambda measurement: measurement.rate.median)
                     facts[f"{like.name} / {best.name}"] = as_times(ratio(like, best))
-        default = figures.get(f"{MUSICGEN}, sdpa attention, fp32")
+        default = measurements.get(f"{MUSICGEN}, sdpa attention, fp32")
         if default is not None and precision == "bf16":
             facts[f"{mine.name} / {default.name}, its default"] = as_times(ratio(mine, default))
     return facts

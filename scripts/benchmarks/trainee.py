@@ -79,7 +79,7 @@ def full_batch(codes: Tensor, lengths: Tensor) -> WindowBatch:
     return {
         "codes": codes,
         "lengths": lengths,
-        "ends": torch.zeros(len(codes), dtype=torch.bool),
+        "reaches_end": torch.zeros(len(codes), dtype=torch.bool),
         "conditions": {},
         "full": codes.numel(),
     }

@@ -26,7 +26,7 @@ from audiolm.files import replacing
 RATE = 8000
 """Hz at which the classifier listens."""
 LENGTH = RATE
-"""Samples it hears: one second, which holds all but 4 of the set's 1,500 digits whole."""
+"""Samples that it takes: one second, which holds all but 4 of the set's 1,500 digits whole."""
 TRAINING_TAKES = range(10, 50)
 HELD_OUT_TAKES = range(0, 10)
 
@@ -96,7 +96,7 @@ class DigitClassifier(nn.Module):
 
 
 def recognise(classifier: DigitClassifier, waveforms: Sequence[Tensor], sample_rate: int) -> Tensor:
-    """What is heard in each of the clips (1, n_i) at ``sample_rate`` Hz: classes (B,), int64."""
+    """The class of each of the clips (1, n_i) at ``sample_rate`` Hz: classes (B,), int64."""
     batch = _batch(waveforms, sample_rate)
     with torch.inference_mode():
         return torch.cat([classifier.eval()(part).argmax(dim=1) for part in torch.split(batch, 50)])
@@ -114,7 +114,7 @@ def train_classifier(
     """A classifier trained on clips (1, n_i) at ``sample_rate`` Hz; the same for the same seed.
 
     Clips are varied by speed, gain, noise, shift, resampling and band limits, never by a codec:
-    what a codec does to speech must not be something that the judge has learned to forgive.
+    what a codec does to speech must not be something that the classifier has learned to forgive.
     """
     narrow = _batch(waveforms, sample_rate)
     wide = _batch([resample(w, sample_rate, _WIDE_RATE) for w in waveforms], _WIDE_RATE)

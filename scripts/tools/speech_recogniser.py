@@ -23,7 +23,7 @@ RATE = 16000
 """Hz at which pocketsphinx listens."""
 
 _PEAK = 0.9  # to which clips are scaled
-_ASIDES = re.compile(r"\[[^]]*\]|\([^)]*\)|<[^>]*>")  # [ascending tones]: told of, not spoken
+_ASIDES = re.compile(r"\[[^]]*\]|\([^)]*\)|<[^>]*>")  # [ascending tones]: described, not spoken
 _SPELT = re.compile(r"\b[A-Z](?:\.?[A-Z])+\b\.?")  # IVR, A.M.
 _SIGNS = {"*": " star ", "#": " pound ", "&": " and ", "-": " ", "\u2019": "'"}
 # fmt: off
@@ -38,7 +38,7 @@ _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 def spoken_words(text: str) -> list[str]:
     """The words that somebody who reads `text` says, in small letters, without punctuation.
 
-    Bracketed asides are left out, abbreviations in capitals are spelt, `*` and `#` are "star" and
+    Bracketed asides are omitted, abbreviations in capitals are spelt, `*` and `#` are "star" and
     "pound", numbers below a hundred are words and longer ones are read digit by digit. Both the
     text and what was recognised go through it, so that they are compared in one form.
     """
@@ -61,19 +61,19 @@ def _number(digits: str) -> str:
     return _TENS[tens - 2] + (f" {_ONES[ones]}" if ones else "")
 
 
-def word_errors(wanted: Sequence[str], heard: Sequence[str]) -> int:
-    """Fewest words to replace, put in or take out of `heard` to get `wanted` (Levenshtein)."""
-    row = list(range(len(heard) + 1))
+def word_errors(wanted: Sequence[str], recognised: Sequence[str]) -> int:
+    """Fewest words to replace, put in or take out of `recognised` to get `wanted` (Levenshtein)."""
+    row = list(range(len(recognised) + 1))
     for i, word in enumerate(wanted, start=1):
         above, row[0] = row[0], i
-        for j, other in enumerate(heard, start=1):
+        for j, other in enumerate(recognised, start=1):
             best = min(above + (word != other), row[j] + 1, row[j - 1] + 1)
             above, row[j] = row[j], best
     return row[-1]
 
 
 def word_error_rate(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> float:
-    """Word errors of all (wanted, heard) together, a wanted word. Above 1 where much is added.
+    """Word errors of all (wanted, recognised) together, a wanted word. Above 1 where much is added.
 
     Raises:
         ValueError: no word is wanted.
@@ -81,7 +81,7 @@ def word_error_rate(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> flo
     words = sum(len(wanted) for wanted, _ in pairs)
     if not words:
         raise ValueError("no words to compare with: a word error rate needs at least one")
-    return sum(word_errors(wanted, heard) for wanted, heard in pairs) / words
+    return sum(word_errors(wanted, recognised) for wanted, recognised in pairs) / words
 
 
 class SpeechRecogniser:
@@ -89,8 +89,8 @@ class SpeechRecogniser:
 
     On 60 real recordings of telephone prompts its word error rate was 23.4%; with the language
     model weighted by 8 or 5 instead of 6.5 it was 22.0% and 23.6%, with 0.2 s of silence around
-    each clip 23.8%. Nothing was worth a setting of our own. With a language model of all the
-    prompts it was 4.0%.
+    each clip 23.8%. Nothing gained enough for a setting of our own. With a language model of all
+    the prompts it was 4.0%.
 
     Args:
         language_model: an ARPA file; None for pocketsphinx' own, of English in general.
@@ -110,7 +110,7 @@ class SpeechRecogniser:
         self._decoder = pocketsphinx.Decoder(samprate=float(RATE), loglevel="FATAL", **settings)
 
     def words(self, waveform: Tensor, sample_rate: int) -> list[str]:
-        """The words of a clip (1, N) at `sample_rate` Hz; none where there is nothing to hear.
+        """The words of a clip (1, N) at `sample_rate` Hz; none where there is no speech.
 
         Clips before it make no difference, nor does its gain.
         """

@@ -29,7 +29,7 @@ def wav_with_sizes(path: Path, riff: int, data: int) -> Path:
 @pytest.mark.parametrize("suffix", sorted(AUDIO_SUFFIXES))
 def test_text_is_not_audio(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
-    path.write_text("this is no sound\n" * 100)
+    path.write_text("this is not sound\n" * 100)
     assert reason(path).startswith("not audio")
     with pytest.raises(AudioError, match="not audio"):
         read_info(path)
@@ -101,7 +101,7 @@ def test_truncated_files(
             list(stream_audio(path, rate, 1, 0.5))
 
 
-def test_truncation_is_told_in_seconds(tmp_path: Path) -> None:
+def test_truncation_is_reported_in_seconds(tmp_path: Path) -> None:
     path = store(tmp_path / "a.wav", noise(1, 3 * RATE))
     path.write_bytes(path.read_bytes()[: 44 + 2 * 57600])
     assert reason(path) == "truncated: 1.200 s of 3.000 s"
@@ -111,7 +111,7 @@ def test_truncation_is_told_in_seconds(tmp_path: Path) -> None:
         read_audio(path, start=1.0, duration=0.5)
 
 
-def test_a_single_missing_byte_is_told(tmp_path: Path) -> None:
+def test_a_single_missing_byte_is_reported(tmp_path: Path) -> None:
     path = store(tmp_path / "a.wav", noise(1, 1000))
     path.write_bytes(path.read_bytes()[:-1])
     assert reason(path).startswith("truncated")

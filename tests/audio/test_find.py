@@ -69,10 +69,12 @@ def test_a_folder_that_is_missing_or_holds_nothing(tmp_path: Path) -> None:
         find_audio_files(tmp_path)
 
 
-def test_names_that_are_no_files_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_that_are_no_files_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "a.wav").write_bytes(b"")
     (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
     assert find_audio_files(tmp_path) == [tmp_path / "a.wav"]
     assert [record.getMessage() for record in caplog.records] == [
-        f"left out {tmp_path / 'gone.wav'}: a link to nothing, or no file"
+        f"skipped {tmp_path / 'gone.wav'}: a link to nothing, or no file"
     ]

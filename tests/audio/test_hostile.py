@@ -105,7 +105,7 @@ def test_the_pack_is_large_and_tells_apart(pack: Pack) -> None:
     assert len(set(contents)) == len(contents)
 
 
-def test_every_file_is_served_right_or_left_out_with_its_reason(pack: Pack) -> None:
+def test_every_file_is_served_right_or_skipped_with_its_reason(pack: Pack) -> None:
     results, grown = read_apart(pack, pack.cases, with_pyav=True)
     assert faults(pack, pack.cases, results) == []
     # Headers promise up to 2**62 bytes.

@@ -51,7 +51,7 @@ def test_other_subtypes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
 @pytest.mark.parametrize("peak", [1.001, 2.0, 1e6, -7.0])
-def test_a_peak_over_full_scale_is_scaled_and_told(
+def test_a_peak_over_full_scale_is_scaled_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, subtype: str, peak: float
 ) -> None:
     waveform = noise(2, 1000)
@@ -174,7 +174,7 @@ def test_a_growing_file_without_sound_leaves_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "a.wav").read_bytes() == b"of before"
 
 
-def test_a_full_file_is_told_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_file_is_reported_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WAV_LIMIT", 2000)
     with (
         pytest.raises(OSError, match=r"a\.wav is full: a WAV file holds 4 GiB"),
@@ -198,7 +198,7 @@ class FullDisk(io.FileIO):
 
 
 @pytest.mark.parametrize("room", [0, 20, 44, 45, 643, 644, 645, 1000, 1300])
-def test_a_full_disk_is_told_once_and_keeps_the_whole_blocks(
+def test_a_full_disk_is_reported_once_and_keeps_the_whole_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     original = Path.open
@@ -212,12 +212,12 @@ def test_a_full_disk_is_told_once_and_keeps_the_whole_blocks(
     with (
         pytest.raises(
             OSError, match=r"a\.wav could not be written .* free some space there"
-        ) as told,
+        ) as error,
         GrowingWav(tmp_path / "a.wav", 8000, 1) as file,
     ):
         for block in blocks:
             file.write(block)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
     whole = max(0, room - 44) // 600
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.wav"][:whole]
     if whole:

@@ -63,7 +63,7 @@ def test_full_windows_are_batched_in_their_order(lengths):
     """Batch n holds windows n * B ... of the one order there is."""
     windows = TrainingWindows(spans(lengths), WINDOW_FRAMES, seed=4)
     batches = batches_of(lengths, full_windows=8, seed=4)
-    assert len(batches.kinds) == 1 and batches.padding == 0
+    assert len(batches.buckets) == 1 and batches.padding == 0
     for n in (0, 1, 2, 83, 84, 500):
         taken = windows.take(8 * n, 8)
         for name in ("clip", "start", "frames"):
@@ -107,7 +107,7 @@ def test_large_collections_fill_their_batches():
 
 
 def test_every_clip_is_seen_as_often_as_it_is_long():
-    """Whatever the kinds are: passes over all of them go on side by side."""
+    """Whatever the buckets are: passes over all of them proceed side by side."""
     lengths = prompts(np.random.default_rng(1), 200)
     batches = batches_of(lengths, full_windows=4)
     count = round(20 / batches.passes[0])
@@ -119,10 +119,10 @@ def test_every_clip_is_seen_as_often_as_it_is_long():
 
 
 def test_a_batch_repeats_nothing_that_it_need_not():
-    """Few clips of a kind make a smaller batch, not the same ones over and over."""
+    """Few clips of a bucket make a smaller batch, not the same ones over and over."""
     lengths = [300] * 40 + [10] * 30
     batches = batches_of(lengths, full_windows=16)
-    assert [(kind.longest, kind.rows) for kind in batches.kinds] == [(300, 17), (10, 30)]
+    assert [(bucket.longest, bucket.rows) for bucket in batches.buckets] == [(300, 17), (10, 30)]
     short = next(b for b in (batches[n] for n in range(10)) if b["frames"][0] == 10)
     assert sorted(short["clip"].tolist()) == list(range(40, 70))
 
@@ -143,7 +143,7 @@ def test_a_batch_is_a_function_of_seed_and_number():
 def test_the_batches_are_the_same_everywhere():
     """A change would break every run that is to be resumed."""
     batches = batches_of([5, 30, 8, 9, 31, 6, 32, 64], window_frames=32, full_windows=2, seed=9)
-    assert [(kind.longest, kind.rows) for kind in batches.kinds] == [(32, 2), (9, 4)]
+    assert [(bucket.longest, bucket.rows) for bucket in batches.buckets] == [(32, 2), (9, 4)]
     assert [batches[n]["clip"].tolist() for n in range(5)] == [
         [6, 1],
         [3, 2, 5, 0],
@@ -157,26 +157,26 @@ def test_parts_of_a_batch_have_the_same_work():
     batches = batches_of(prompts(np.random.default_rng(3)), full_windows=16)
     for n in range(100):
         for parts in (2, 8, 16):
-            pieces = [batches[n][part::parts]["frames"] for part in range(parts)]
-            assert min(len(piece) for piece in pieces) >= 16 // parts
-            assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
-            work = [int(piece.max()) for piece in pieces]
+            shares = [batches[n][part::parts]["frames"] for part in range(parts)]
+            assert min(len(share) for share in shares) >= 16 // parts
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+            work = [int(share.max()) for share in shares]
             assert min(work) >= 0.7 * max(work)
 
 
-def test_windows_that_cost_the_same_steps_are_of_one_kind():
+def test_windows_that_cost_the_same_steps_are_of_one_bucket():
     """A pattern of fixed length takes as long for a short clip: no more of them fit."""
     batches = batches_of(digits(np.random.default_rng(0)), steps=lambda frames: 700)
-    assert len(batches.kinds) == 1
+    assert len(batches.buckets) == 1
     assert all(len(batches[n]) == 16 for n in range(20))
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.7, 0.3), (0.05, 0.95), (0.2, 0.5, 0.3)])
-@pytest.mark.parametrize("kinds", ["full", "short"])
-def test_stores_have_their_shares_of_the_frames(shares, kinds):
+@pytest.mark.parametrize("windows", ["full", "short"])
+def test_stores_have_their_shares_of_the_frames(shares, windows):
     rng = np.random.default_rng(5)
     lengths = [
-        np.full(40 * 3**i, 400) if kinds == "full" else prompts(rng, 100 * 3**i)
+        np.full(40 * 3**i, 400) if windows == "full" else prompts(rng, 100 * 3**i)
         for i in range(len(shares))
     ]
     batches = batches_of(lengths, shares=shares)
@@ -188,10 +188,10 @@ def test_stores_have_their_shares_of_the_frames(shares, kinds):
         some = np.concatenate([batches[n] for n in range(first, last)])
         frames = np.bincount(some["store"], some["frames"], len(shares))
         found = frames / frames.sum()
-        # Of full windows exactly; of short clips, as exactly as a kind's turn comes.
-        close = 1 / len(some) if kinds == "full" else 0.02
+        # Of full windows exactly; of short clips, as exactly as a bucket's turn comes.
+        close = 1 / len(some) if windows == "full" else 0.02
         assert np.abs(found - shares).max() <= close + 1e-9, (first, last)
-    # Each store in passes of its own: every slot of it about as often. A batch of a kind that is
+    # Each store in passes of its own: every slot of it about as often. A batch of a bucket that is
     # rare in a small store goes over its few clips more than once.
     for store, part in enumerate(lengths):
         mine = window[window["store"] == store]
@@ -206,7 +206,7 @@ def test_a_mix_of_one_is_the_store_alone():
     assert all(np.array_equal(alone[n], mixed[n]) for n in range(50))
 
 
-def test_fewest_kinds_against_all_divisions():
+def test_fewest_buckets_against_all_divisions():
     rng = np.random.default_rng(0)
     for _ in range(50):
         weights = rng.integers(0, 4, 9).astype(float)
@@ -226,7 +226,7 @@ def test_fewest_kinds_against_all_divisions():
         assert all(frames < 0.9 * x for count, x in least.items() if count < len(bounds))
 
 
-def test_many_lengths_are_told_apart_coarsely():
+def test_many_lengths_are_distinguished_coarsely():
     weights = np.ones(30_001)
     weights[:2000] = 0
     bounds = divide_lengths(weights, 0.08)

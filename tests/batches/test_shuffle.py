@@ -1,4 +1,4 @@
-"""Shuffled passes: whole, different, and there at any place."""
+"""Shuffled passes: whole, different, and there at any position."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def test_each_pass_has_everything_once_in_an_order_of_its_own(
 def test_any_place_is_there_at_once(monkeypatch: pytest.MonkeyPatch, pile_size: int) -> None:
     monkeypatch.setattr(shuffle, "PILE_SIZE", pile_size)
     whole = Shuffled(37, seed=5).at(np.arange(400))
-    places = np.random.default_rng(0).permutation(400)
+    positions = np.random.default_rng(0).permutation(400)
     order = Shuffled(37, seed=5)
-    assert np.array_equal(order.at(places), whole[places])
+    assert np.array_equal(order.at(positions), whole[positions])
     for first in range(0, 400, 13):
         assert np.array_equal(order.at(np.arange(first, first + 5)), whole[first : first + 5])
 
 
 def test_up_to_a_pile_it_is_the_order_of_random_words() -> None:
-    """A change would break every run that is to be resumed, and the README's figures."""
+    """A change would break every run that is to be resumed, and published numbers."""
     for size, epoch in ((669, 0), (669, 8), (PILE_SIZE, 2)):
         key, counter = np.array([7, 0], np.uint64), np.array([0, epoch, 0, 0], np.uint64)
         words = np.random.Philox(key=key, counter=counter).random_raw(size)

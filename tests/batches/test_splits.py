@@ -1,4 +1,4 @@
-"""Who is held out, and that it stays so."""
+"""Which clips are for validation, and that it stays so."""
 
 from __future__ import annotations
 
@@ -76,12 +76,15 @@ def test_small_collections_always_hold_something_out_and_train_on_something(
 
 
 @pytest.mark.parametrize(
-    ("frames", "fraction", "held_out"), [(100, 0.1, 10), (2, 0.01, 1), (2, 0.99, 1), (10, 0.97, 9)]
+    ("frames", "fraction", "validation"),
+    [(100, 0.1, 10), (2, 0.01, 1), (2, 0.99, 1), (10, 0.97, 9)],
 )
-def test_of_a_single_clip_the_end_is_held_out(make_store, random_clips, frames, fraction, held_out):
+def test_of_a_single_clip_the_end_is_validation(
+    make_store, random_clips, frames, fraction, validation
+):
     train, valid, _ = split_clips(make_store(random_clips([frames])), fraction)
-    assert train.tolist() == [(0, 0, frames - held_out)]
-    assert valid.tolist() == [(0, frames - held_out, held_out)]
+    assert train.tolist() == [(0, 0, frames - validation)]
+    assert valid.tolist() == [(0, frames - validation, validation)]
 
 
 def test_one_clip_beside_named_ones(make_store, random_clips):

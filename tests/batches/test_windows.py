@@ -1,4 +1,4 @@
-"""What training windows are drawn, and what is read for them."""
+"""What training windows are taken, and what is read for them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_reader_gives_what_the_stores_hold(make_store):
     assert batch["lengths"].tolist() == [9, 8, 7, 1]
     assert batch["full"] == 4 * 2 * 16
     # Crops from the middle of a clip have no end; those that reach it do.
-    assert batch["ends"].tolist() == [False, True, True, True]
+    assert batch["reaches_end"].tolist() == [False, True, True, True]
     assert batch["conditions"] == {}
     for (_, clip, start, frames), codes in zip(windows.tolist(), batch["codes"], strict=True):
         assert codes[0, :frames].tolist() == [clip] * frames

@@ -1,4 +1,4 @@
-"""That all ways to draw give as many codes after the same prompt, and what the sections say."""
+"""That all ways to generate give as many codes after the same prompt, and what the sections say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import benchmarks.limits as limits
 import benchmarks.trainee as trainee_module
 from audiolm.model import deinterleave, interleave, make_pattern
 from audiolm.model.language_model import shift_right
-from benchmarks.generate import Decoder, GenerateSettings, _Drawing, generate_section
+from benchmarks.generate import Decoder, GenerateSettings, _Generation, generate_section
 from benchmarks.length import LengthSettings, length_section
 from benchmarks.musicgen import musicgen, musicgen_decode
 from benchmarks.plain_gpt import plain_decode, plain_gpt
@@ -86,7 +86,7 @@ def test_musicgen_goes_on_from_a_prompt(cache: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain GPT", "MusicGen", "MusicGen, static cache"])
-def test_what_is_drawn_follows_from_all_that_was_before(name: str) -> None:
+def test_what_is_generated_follows_from_all_that_was_before(name: str) -> None:
     """Each code is the most probable one after the prompt and the codes before it."""
     positions = make_pattern(PATTERN, 3).positions(15)
     torch.manual_seed(0)
@@ -123,13 +123,13 @@ def test_what_a_step_reads_is_counted() -> None:
 
 def test_too_few_codes_are_not_measured() -> None:
     short = Decoder("short", plain_gpt(SIZE), lambda p, n: p, lambda p, n: p)
-    with pytest.raises(RuntimeError, match="short did not go on from the prompt"):
-        _Drawing(short, SIZE, 5, 1)()
+    with pytest.raises(RuntimeError, match="short did not continue the prompt"):
+        _Generation(short, SIZE, 5, 1)()
 
 
-def test_the_section_has_figures_with_shares() -> None:
+def test_the_section_has_measurements_with_shares() -> None:
     section = generate_section(SETTINGS, SIZE, show_progress=False)
-    shares = {f.name: f.share for f in section.figures if f.share is not None}
+    shares = {f.name: f.share for f in section.measurements if f.share is not None}
     assert "batch 1: this package, eager, float32" in shares
     assert "batch 3: plain GPT, float32" in shares
     assert all(0 < share < 1.2 for share in shares.values())
@@ -145,13 +145,13 @@ def test_the_section_measures_musicgen() -> None:
     pytest.importorskip("transformers")
     settings = replace(SETTINGS, peers=("musicgen",), batches=(2,), large_codebooks=())
     section = generate_section(settings, SIZE, show_progress=False)
-    names = [f.name for f in section.figures]
+    names = [f.name for f in section.measurements]
     for kind in ("growing cache", "static cache"):
         assert f"batch 2: MusicGen, {kind}, float32" in names
 
 
 @pytest.mark.parametrize("name", ["frames", "prompt_frames", "large_frames", "rounds"])
-def test_nothing_to_draw_is_refused(name: str) -> None:
+def test_nothing_to_generate_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"generate\.{name}=0 must be at least 1"):
         generate_section(replace(SETTINGS, **{name: 0}), SIZE, show_progress=False)
 
@@ -161,26 +161,28 @@ LENGTH = LengthSettings(
 )
 
 
-def test_length_is_measured_in_training_and_drawing() -> None:
+def test_length_is_measured_in_training_and_generation() -> None:
     section = length_section(LENGTH, SIZE, show_progress=False)
-    names = [figure.name for figure in section.figures]
+    names = [measurement.name for measurement in section.measurements]
     assert "train 8 frames" in names and "train 16 frames, checkpointing" in names
-    assert "draw this package, 30 frames" in names
-    by_name = {figure.name: figure for figure in section.figures}
-    drawn = by_name["draw this package, 30 frames"]
-    assert len(drawn.samples) == LENGTH.rounds and drawn.against == "draw this package, 6 frames"
+    assert "generate this package, 30 frames" in names
+    by_name = {measurement.name: measurement for measurement in section.measurements}
+    found = by_name["generate this package, 30 frames"]
+    assert (
+        len(found.samples) == LENGTH.rounds and found.against == "generate this package, 6 frames"
+    )
     kept = [
         float(section.facts[f"train 16 frames{how}"].split()[0]) for how in ("", ", checkpointing")
     ]
     assert kept[1] <= kept[0]
-    assert " x (" in section.facts["draw this package, time a frame at 30 against at 6 frames"]
+    assert " x (" in section.facts["generate this package, time a frame at 30 against at 6 frames"]
 
 
 def test_length_measures_musicgen() -> None:
     pytest.importorskip("transformers")
     section = length_section(replace(LENGTH, peers=("musicgen",)), SIZE, show_progress=False)
-    drawn = [f for f in section.figures if f.name.startswith("draw MusicGen")]
-    assert len(drawn) == 3 and all(s.seconds > 0 for f in drawn for s in f.samples)
+    found = [f for f in section.measurements if f.name.startswith("generate MusicGen")]
+    assert len(found) == 3 and all(s.seconds > 0 for f in found for s in f.samples)
 
 
 @pytest.mark.parametrize(

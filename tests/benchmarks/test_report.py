@@ -10,15 +10,15 @@ import pytest
 from benchmarks.disturbance import Sample
 from benchmarks.machine import describe_machine
 from benchmarks.report import Section, table, write_report
-from benchmarks.rounds import Figure, Spread
+from benchmarks.rounds import Measurement, Spread
 
 SECTION = Section(
     "encode",
     [
-        Figure(
+        Measurement(
             "loop", "h/h", Spread(24.23, 22.0, 27.0), None, None, 0.031, "fp32", (Sample(1, 0.0),)
         ),
-        Figure(
+        Measurement(
             "ours, with a longer name",
             "h/h",
             Spread(12345.6, 0.01234, 61.0),
@@ -50,7 +50,7 @@ def test_the_file_holds_all_of_it(tmp_path: Path) -> None:
     written = json.loads(out.read_text())
     assert written["settings"] == {"rounds": 2}
     assert written["machine"]["threads"] >= 1 and written["machine"]["cpu"]
-    ours = written["sections"]["encode"]["figures"][1]
+    ours = written["sections"]["encode"]["measurements"][1]
     assert ours["ratio"] == {"median": 2.523, "low": 2.0, "high": 3.0}
     assert ours["against"] == "loop" and ours["disturbed"] == 1
     assert ours["samples"][1] == {"seconds": 1.0, "foreign": None}

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from benchmarks.disturbance import LIMIT, Sample, Stopwatch, busy_seconds, own_seconds
-from benchmarks.rounds import Candidate, Spread, figures, interleave
+from benchmarks.rounds import Candidate, Spread, interleave, measurements
 
 LINUX = pytest.mark.skipif(busy_seconds() is None, reason="reads /proc/stat")
 
@@ -21,8 +21,8 @@ def test_all_are_timed_in_every_round_and_in_turns() -> None:
     ]
     found = interleave(candidates, 3, "test", show_progress=False)
     assert calls == [*"abc", *"bca", *"cab", *"abc"], "a round to warm up, and three"
-    assert [figure.name for figure in found] == list("abc")
-    assert all(len(figure.samples) == 3 for figure in found)
+    assert [measurement.name for measurement in found] == list("abc")
+    assert all(len(measurement.samples) == 3 for measurement in found)
 
 
 def test_no_rounds_are_refused() -> None:
@@ -42,7 +42,7 @@ def test_a_ratio_is_of_the_same_round() -> None:
         Candidate("slow", print, 1.0, "things/s"),
         Candidate("fast", print, 1.0, "things/s", against="slow"),
     ]
-    slow, fast = figures(
+    slow, fast = measurements(
         candidates, {"slow": samples(2.0, 4.0, 8.0), "fast": samples(1.0, 2.0, 4.0)}
     )
     assert slow.ratio is None
@@ -55,7 +55,7 @@ def test_a_rate_counts_the_work_and_its_limit() -> None:
         Candidate("limit", print, 100.0, "GFLOP/s"),
         Candidate("step", print, 6.0, "steps/s", limit="limit", cost=5.0),
     ]
-    _, step = figures(candidates, {"limit": samples(0.5), "step": samples(2.0)})
+    _, step = measurements(candidates, {"limit": samples(0.5), "step": samples(2.0)})
     assert step.rate.median == 3.0
     assert step.share == pytest.approx(3.0 * 5.0 / 200.0)
 
@@ -65,7 +65,7 @@ def test_disturbed_samples_do_not_count_where_others_are() -> None:
         Candidate("one", print, 1.0, "things/s"),
         Candidate("two", print, 1.0, "things/s", against="one"),
     ]
-    one, two = figures(
+    one, two = measurements(
         candidates,
         {
             "one": samples(1.0, 9.0, 1.0, disturbed=(1,)),
@@ -75,7 +75,7 @@ def test_disturbed_samples_do_not_count_where_others_are() -> None:
     assert (one.disturbed, two.disturbed) == (1, 1)
     assert one.rate == Spread(1.0, 1.0, 1.0) and two.rate == Spread(2.0, 2.0, 2.0)
     assert two.ratio == Spread(2.0, 2.0, 2.0), "of the first round, in which neither was"
-    (all_disturbed,) = figures(candidates[:1], {"one": samples(1.0, 2.0, disturbed=(0, 1))})
+    (all_disturbed,) = measurements(candidates[:1], {"one": samples(1.0, 2.0, disturbed=(0, 1))})
     assert all_disturbed.rate == Spread(0.75, 0.5, 1.0)
 
 

@@ -11,7 +11,7 @@ import torch
 import benchmarks.limits as limits
 import benchmarks.trainee as trainee_module
 from benchmarks.lightning_loop import BARE, LOOP, lightning_loop
-from benchmarks.rounds import Figure
+from benchmarks.rounds import Measurement
 from benchmarks.sizes import MUSICGEN, OURS, PLAIN, ModelSize
 from benchmarks.train import TrainSettings, make_trainees, train_section
 
@@ -54,7 +54,7 @@ def test_every_candidate_learns_the_same_codes() -> None:
         assert all(p.dtype == torch.float32 for p in trainee.model.parameters())
 
 
-def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*arguments: object) -> None:
         raise ImportError("no transformers")
 
@@ -72,7 +72,9 @@ def test_what_is_compiled_is_compared_with_what_is_compiled(
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(self))
     settings = TrainSettings(2, peers(), compile=True, lightning_steps=0, optim=OPTIM)
     section = train_section(settings, SIZE, 1, show_progress=False)
-    names = {f.name.removesuffix(", fp32") for f in section.figures if f.name.endswith(", fp32")}
+    names = {
+        f.name.removesuffix(", fp32") for f in section.measurements if f.name.endswith(", fp32")
+    }
     plainly = {name for name in names if not name.endswith(", compiled")}
     assert names == plainly | {f"{name}, compiled" for name in plainly}
     assert len(compiled) == len(plainly) == len({id(model) for model in compiled})
@@ -82,16 +84,16 @@ def test_what_is_compiled_is_compared_with_what_is_compiled(
     assert all(name.count("compiled") in (0, 2) for name in ratios)
 
 
-def shares(figures: Sequence[Figure]) -> list[float]:
-    return [figure.share for figure in figures if figure.share is not None]
+def shares(measurements: Sequence[Measurement]) -> list[float]:
+    return [measurement.share for measurement in measurements if measurement.share is not None]
 
 
-def test_the_section_has_figures_with_shares_and_says_the_work() -> None:
+def test_the_section_has_measurements_with_shares_and_says_the_work() -> None:
     settings = TrainSettings(2, peers(), lightning_steps=2, optim=OPTIM, trainer=TRAINER)
     section = train_section(settings, SIZE, 1, show_progress=False)
-    names = [figure.name for figure in section.figures]
+    names = [measurement.name for measurement in section.measurements]
     assert f"{OURS}, fp32" in names and f"{PLAIN}, fp32" in names and LOOP in names
-    found = shares(section.figures)
+    found = shares(section.measurements)
     assert len(found) >= 2 and all(0 < share < 1.2 for share in found)
     assert "120 codes in 44 steps of the sequence" in section.facts["step"]
     assert "3.4" in section.facts[PLAIN] and "nats per code at first" in section.facts[OURS]

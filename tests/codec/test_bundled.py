@@ -10,9 +10,9 @@ import torch
 from audiolm.codec import EncodecCodec, build_model, load_bundled, load_codec
 from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.codec.load import BUNDLED
-from audiolm.codec.network.pieces import context
-from audiolm.demo.melodies import draw_melody, synthesise
-from audiolm.demo.report import listen
+from audiolm.codec.network.chunks import context
+from audiolm.demo.melodies import sample_melody, synthesise
+from audiolm.demo.report import score_waveforms
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,8 @@ def codec() -> EncodecCodec:
 
 @pytest.fixture(scope="module")
 def melodies() -> torch.Tensor:
-    """(B, 1, N): eight pieces of a seed that neither the codec nor the demo has seen."""
-    return torch.stack([synthesise(draw_melody(99, i)) for i in range(8)])
+    """(B, 1, N): eight melodies of a seed that neither the codec nor the demo has seen."""
+    return torch.stack([synthesise(sample_melody(99, i)) for i in range(8)])
 
 
 def test_it_is_small_and_says_what_it_is(codec: EncodecCodec) -> None:
@@ -59,13 +59,13 @@ def test_every_codebook_is_in_use(codec: EncodecCodec, melodies: torch.Tensor) -
         assert len(book.unique()) > 64
 
 
-def test_melodies_are_heard_right_through_it(melodies: torch.Tensor) -> None:
+def test_melodies_are_tracked_right_through_it(melodies: torch.Tensor) -> None:
     codec = load_bundled(8)
     codes = codec.encode(melodies)
-    heard = listen(codec.decode(codes), codes, codec)
-    assert heard.scores.legal_notes > 0.97
-    assert heard.scores.legal_transitions > 0.95
-    assert heard.silence < 0.1
+    found = score_waveforms(codec.decode(codes), codes, codec)
+    assert found.scores.legal_notes > 0.97
+    assert found.scores.legal_transitions > 0.95
+    assert found.silence < 0.1
 
 
 def test_silence_stays_quiet(codec: EncodecCodec) -> None:
@@ -84,15 +84,15 @@ def test_it_has_no_more_codebooks_than_it_has() -> None:
 
 
 def test_decoding_in_pieces_is_exact() -> None:
-    """Its receptive field is finite: pieces with that much of their neighbours make the whole."""
+    """Its receptive field is finite: chunks with that much of their neighbours make the whole."""
     codec = load_bundled(8)
     left, right = context(build_model(codec.settings).decoder.model)
     codes = torch.randint(256, (1, 8, 200), generator=torch.Generator().manual_seed(0))
     whole = codec.decode(codes)
-    pieces = []
+    chunks = []
     for begin in range(0, 200, 50):
         before, after = min(left, begin), min(right, 150 - begin)
-        piece = codec.decode(codes[:, :, begin - before : begin + 50 + after])
+        chunk = codec.decode(codes[:, :, begin - before : begin + 50 + after])
         start = before * codec.hop_length
-        pieces.append(piece[..., start : start + 50 * codec.hop_length])
-    torch.testing.assert_close(torch.cat(pieces, dim=-1), whole, rtol=1e-4, atol=1e-5)
+        chunks.append(chunk[..., start : start + 50 * codec.hop_length])
+    torch.testing.assert_close(torch.cat(chunks, dim=-1), whole, rtol=1e-4, atol=1e-5)

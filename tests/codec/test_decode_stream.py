@@ -23,11 +23,11 @@ KINDS = [
 SEGMENT, STRIDE = 20, 18  # frames
 
 
-def draw_codes(codec: Codec, frames: int, batch: int = 1, seed: int = 0) -> Tensor:
+def random_codes(codec: Codec, frames: int, batch: int = 1, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     shape = (batch, codec.num_codebooks, frames)
     codes = torch.randint(0, codec.codebook_size, shape, generator=generator)
-    if codec.settings["segment"] is not None:  # levels that are heard
+    if codec.settings["segment"] is not None:  # levels that are audible
         codes[:, -1] = 280 + codes[:, -1] // 32
     return codes
 
@@ -65,7 +65,7 @@ def one_by_one(codec: EncodecCodec, codes: Tensor) -> list[Tensor]:
 def test_blocks_join_to_the_sound_of_all_codes(make_tiny_codec, settings) -> None:
     codec = make_tiny_codec(**settings)
     for frames in (1, 2, 3, 7, 19, 20, 21, 38, 39, 40, 57, 150):
-        codes = draw_codes(codec, frames)
+        codes = random_codes(codec, frames)
         whole = codec.decode(codes)
         joined = torch.cat(list(codec.decode_stream([codes])), dim=2)
         assert joined.shape == whole.shape
@@ -79,7 +79,7 @@ def test_blocks_join_to_the_sound_of_all_codes(make_tiny_codec, settings) -> Non
 def test_what_is_out_does_not_change(make_tiny_codec, settings) -> None:
     """Whatever comes next."""
     codec = make_tiny_codec(**settings)
-    codes, other = draw_codes(codec, 60), draw_codes(codec, 60, seed=1)
+    codes, other = random_codes(codec, 60), random_codes(codec, 60, seed=1)
     out = one_by_one(codec, codes)
     for known in (5, 18, 19, 20, 25, 38, 45):
         mixed = torch.cat([codes[:, :, :known], other[:, :, known:]], dim=2)
@@ -91,7 +91,7 @@ def test_what_is_out_does_not_change(make_tiny_codec, settings) -> None:
 def test_a_frame_is_out_as_soon_as_it_is_final(make_tiny_codec, settings) -> None:
     codec = make_tiny_codec(**settings)
     codec._network.stream_sizes = [1]
-    codes = draw_codes(codec, 60)
+    codes = random_codes(codec, 60)
     hop = codec.hop_length
     out = torch.tensor([sound.shape[2] for sound in one_by_one(codec, codes)]).cumsum(0) // hop
     # Behind the start, whose mirrored samples lie some frames ahead, the distance is one number:
@@ -103,30 +103,30 @@ def test_a_frame_is_out_as_soon_as_it_is_final(make_tiny_codec, settings) -> Non
         waited = int((out > frame).nonzero()[0])  # its last sound came with this frame
         if waited == frame:
             continue
-        for changed, heard in ((waited, True), (waited + 1, False)):
+        for changed, audible in ((waited, True), (waited + 1, False)):
             other = codes.clone()
             other[:, :, changed] = (other[:, :, changed] + 7) % codec.codebook_size
             difference = (codec.decode(other) - codec.decode(codes))[..., : (frame + 1) * hop]
-            assert bool(difference.any()) == heard, (frame, waited, changed)
+            assert bool(difference.any()) == audible, (frame, waited, changed)
 
 
 def test_blocks_are_short_at_first_and_then_of_some_tenths_of_a_second(make_tiny_codec) -> None:
     codec = make_tiny_codec(causal=True)
-    sizes = [block.shape[2] // 12 for block in codec.decode_stream([draw_codes(codec, 300)])]
+    sizes = [block.shape[2] // 12 for block in codec.decode_stream([random_codes(codec, 300)])]
     assert sizes[:7] == [1, 2, 4, 8, 16, 27, 27]
     assert sum(sizes) == 300 and set(sizes[5:-1]) == {27}
 
 
 def test_a_segment_comes_when_it_is_whole_but_for_its_fading_end(make_tiny_codec) -> None:
     codec = make_tiny_codec(**SEGMENTS)
-    out = [sound.shape[2] // 12 for sound in one_by_one(codec, draw_codes(codec, 50))]
+    out = [sound.shape[2] // 12 for sound in one_by_one(codec, random_codes(codec, 50))]
     assert {i: n for i, n in enumerate(out, start=1) if n} == {20: 18, 38: 18, 51: 14}
 
 
 def test_a_sound_does_not_depend_on_its_batch(make_tiny_codec) -> None:
     for settings in ({"lstm": 1}, SEGMENTS):
         codec = make_tiny_codec(**settings)
-        codes = draw_codes(codec, 70, batch=3)
+        codes = random_codes(codec, 70, batch=3)
         together = torch.cat(list(codec.decode_stream(cut(codes, [3, 1]))), dim=2)
         for i in range(3):
             alone = torch.cat(list(codec.decode_stream([codes[i : i + 1]])), dim=2)
@@ -136,7 +136,7 @@ def test_a_sound_does_not_depend_on_its_batch(make_tiny_codec) -> None:
 @pytest.mark.parametrize("settings", [{"causal": True, "lstm": 1}, SEGMENTS], ids=str)
 def test_an_endless_stream_is_read_no_further_than_needed(make_tiny_codec, settings) -> None:
     codec = make_tiny_codec(**settings)
-    codes = draw_codes(codec, 40)
+    codes = random_codes(codec, 40)
     read = 0
 
     def endless() -> Iterator[Tensor]:
@@ -145,16 +145,16 @@ def test_an_endless_stream_is_read_no_further_than_needed(make_tiny_codec, setti
             read += 1
             yield codes[:, :, read % 40][:, :, None]
 
-    heard = 0
+    decoded_frames = 0
     for block in itertools.islice(codec.decode_stream(endless()), 60):
-        heard += block.shape[2] // codec.hop_length
-        assert read <= heard + 27  # a block, of 0.4 s
-    assert heard > 500
+        decoded_frames += block.shape[2] // codec.hop_length
+        assert read <= decoded_frames + 27  # a block, of 0.4 s
+    assert decoded_frames > 500
 
 
 def test_results_can_take_part_in_training(make_tiny_codec) -> None:
     codec = make_tiny_codec()
-    for sound in codec.decode_stream([draw_codes(codec, 30)]):
+    for sound in codec.decode_stream([random_codes(codec, 30)]):
         (torch.ones((), requires_grad=True) * sound).sum().backward()
 
 
@@ -166,7 +166,7 @@ def test_no_chunks_no_sound(make_tiny_codec) -> None:
 @pytest.mark.parametrize("settings", [{"causal": True}, SEGMENTS], ids=str)
 def test_chunks_of_no_frames_change_nothing(make_tiny_codec, settings) -> None:
     codec = make_tiny_codec(**settings)
-    codes = draw_codes(codec, 50)
+    codes = random_codes(codec, 50)
     empty = codes[:, :, :0]
     chunks = [empty, codes[:, :, :7], empty, empty, codes[:, :, 7:], empty]
     blocks, expected = (list(codec.decode_stream(c)) for c in (chunks, [codes]))
@@ -178,7 +178,7 @@ def test_chunks_of_no_frames_change_nothing(make_tiny_codec, settings) -> None:
 
 def test_bad_chunks_are_refused_when_they_come(make_tiny_codec) -> None:
     codec = make_tiny_codec(causal=True)
-    good = draw_codes(codec, 30)
+    good = random_codes(codec, 30)
     for bad, words in (
         (good + 32, "must lie in"),
         (good[:, :3], "shape (1, 3, 30)"),
@@ -193,7 +193,7 @@ def test_bad_chunks_are_refused_when_they_come(make_tiny_codec) -> None:
 
 def test_the_bundled_codec_streams(make_tiny_codec: Callable[..., EncodecCodec]) -> None:
     codec = load_bundled()
-    codes = draw_codes(codec, 120)
+    codes = random_codes(codec, 120)
     whole = codec.decode(codes)
     out = one_by_one(codec, codes)
     assert (torch.cat(out, dim=2) - whole).abs().max() <= 2e-6

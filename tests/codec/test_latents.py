@@ -21,7 +21,7 @@ def quantised(codec: EncodecCodec, latents: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("settings", [{}, {"causal": True, "lstm": 1}, {"norm": "none"}])
-@pytest.mark.parametrize("samples", [1, 12, 500, 12_001])  # the last in two pieces
+@pytest.mark.parametrize("samples", [1, 12, 500, 12_001])  # the last in two chunks
 def test_quantised_they_are_the_codes(make_tiny_codec, settings, samples: int) -> None:
     codec = make_tiny_codec(**settings)
     x = noise(2, 1, samples)

@@ -1,4 +1,4 @@
-"""A stretch of a recording, encoded with its margins, has the codes that it has in the whole."""
+"""A section of a recording, encoded with its margins, has the codes that it has in the whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 SEGMENTS = {"segment": 0.6, "norm": "time_group_norm", "bins": 512}
 
 
-def stretch(codec, x: Tensor, begin: int, end: int) -> Tensor:
+def section(codec, x: Tensor, begin: int, end: int) -> Tensor:
     """Codes (K, end - begin) of frames begin .. end, from no more than `codec.margins` says."""
     grid, left, right = codec.margins
     assert begin % grid == 0
@@ -31,7 +31,7 @@ def test_stretches_are_as_in_the_whole(make_tiny_codec, settings) -> None:
     whole = codec.encode(x[None])[0]
     step = -(-40 // codec.margins.grid) * codec.margins.grid
     cuts = [*range(0, whole.shape[1], step), whole.shape[1]]
-    joined = torch.cat([stretch(codec, x, a, b) for a, b in pairwise(cuts)], 1)
+    joined = torch.cat([section(codec, x, a, b) for a, b in pairwise(cuts)], 1)
     assert joined.shape == whole.shape and len(cuts) > 10
     # Rounding differs between shapes; without margins a tenth would differ.
     assert (joined == whole).float().mean() > 0.999

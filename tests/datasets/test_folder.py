@@ -1,4 +1,4 @@
-"""Clips, and folders as their source: what is served, what is left out, what is refused."""
+"""Clips, and folders as their source: what is served, what is skipped, what is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from audiolm.datasets.clip import Clip, LeftOut, make_clip, split_name, without_repeats
+from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name, without_repeats
 from audiolm.datasets.file_names import NamePattern
 from audiolm.datasets.folder import folder_clips
 
@@ -28,7 +28,7 @@ def touch(tmp_path: Path) -> Touch:
     return make
 
 
-def sort(found: Iterable[Clip | LeftOut]) -> tuple[dict[str, Clip], dict[str, str]]:
+def sort(found: Iterable[Clip | SkippedClip]) -> tuple[dict[str, Clip], dict[str, str]]:
     """Clips by id; reasons by the name of the file."""
     clips, reasons = {}, {}
     for one in found:
@@ -95,18 +95,18 @@ def test_a_row_becomes_a_clip_or_says_why_not(touch: Touch) -> None:
         (".", {}, "row 1: is a folder"),
         ("a\0b", {}, "row 1: not a path"),
         ("a" * 300, {}, "row 1: File name too long"),
-        ("a.wav", {"split": "extra"}, "row 1: split 'extra' is none of train, valid and test"),
+        ("a.wav", {"split": "extra"}, "row 1: split 'extra' is not one of train, valid and test"),
     ):
-        assert make_clip("x", folder / path, values, where="row 1") == LeftOut(
+        assert make_clip("x", folder / path, values, where="row 1") == SkippedClip(
             folder / path, reason
         )
 
 
-def test_repeated_ids_are_left_out() -> None:
-    clips = [Clip("a", Path("1")), LeftOut(Path("0"), "bad"), Clip("a", Path("2"))]
+def test_repeated_ids_are_skipped() -> None:
+    clips = [Clip("a", Path("1")), SkippedClip(Path("0"), "bad"), Clip("a", Path("2"))]
     first, bad, second = without_repeats(clips)
     assert (first, bad) == (clips[0], clips[1])
-    assert isinstance(second, LeftOut) and "given twice" in second.reason
+    assert isinstance(second, SkippedClip) and "given twice" in second.reason
 
 
 # ---- Patterns on names
@@ -156,9 +156,9 @@ def test_a_pattern_reads_names_in_one_way(
         ("{label}_{take", "a brace without"),
         ("label}_{take}", "a brace without"),
         ("{{label}}", "a brace without"),
-        ("{}_{take}", "'' is no name"),
-        ("{my label}", "'my label' is no name"),
-        ("{1st}", "'1st' is no name"),
+        ("{}_{take}", "'' is not a name"),
+        ("{my label}", "'my label' is not a name"),
+        ("{1st}", "'1st' is not a name"),
         ("{label}_{label}", "field label twice"),
         ("{label}{take}", "side by side"),
         ("{label}_{take}.wav", "suffix"),
@@ -183,7 +183,7 @@ def test_every_file_is_a_clip_in_sorted_order(touch: Touch) -> None:
     assert clips == [Clip(id, folder.resolve() / id) for id in ids]
 
 
-def test_no_folder_and_no_files_are_told_when_clips_are_asked_for(tmp_path: Path) -> None:
+def test_no_folder_and_no_files_are_reported_when_clips_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
         next(folder_clips(tmp_path / "none"))
     with pytest.raises(ValueError, match="no audio files"):

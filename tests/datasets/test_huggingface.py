@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, from local files: fetched once, byte for byte, and gone on with."""
+"""Datasets of Hugging Face, from local files: fetched once, byte for byte, and resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from audiolm.datasets import huggingface
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.datasets.huggingface import huggingface_clips
 
 datasets = pytest.importorskip("datasets")
@@ -82,7 +82,7 @@ def serve(*arguments: Any, **options: Any) -> list[Clip]:
 
 def test_recordings_are_files_byte_for_byte(parquet: Path, tmp_path: Path) -> None:
     *clips, extra = huggingface_clips(str(parquet), tmp_path / "kept")
-    assert isinstance(extra, LeftOut) and "split 'extra' is none of train" in extra.reason
+    assert isinstance(extra, SkippedClip) and "split 'extra' is not one of train" in extra.reason
     kept = [clip for clip in clips if isinstance(clip, Clip)]
     names = ["000000-a-b.wav", "000001.flac", "000002-" + "x" * 60 + ".wav", "000003.wav"]
     assert [clip.id for clip in kept] == [
@@ -181,7 +181,7 @@ def test_the_column_of_audio(tmp_path: Path) -> None:
     assert len(serve(str(tmp_path / "two.parquet"), tmp_path / "kept2", column="other")) == 4
 
 
-def test_rows_without_a_recording_are_left_out(tmp_path: Path) -> None:
+def test_rows_without_a_recording_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "there.wav").write_bytes(DATA[2])
     audio = [
         {"bytes": DATA[0], "path": "a.wav"},
@@ -195,7 +195,7 @@ def test_rows_without_a_recording_are_left_out(tmp_path: Path) -> None:
     found = list(huggingface_clips(str(tmp_path / "a.parquet"), tmp_path / "kept"))
     clips = [one for one in found if isinstance(one, Clip)]
     assert [clip.path.read_bytes() for clip in clips] == [DATA[0], DATA[2]]
-    reasons = [one.reason for one in found if isinstance(one, LeftOut)]
+    reasons = [one.reason for one in found if isinstance(one, SkippedClip)]
     assert reasons == [f"line {i} of metadata.jsonl: has no file_name" for i in (2, 3)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.datasets.manifest import manifest_clips
 
 Write = Callable[..., Path]
@@ -33,10 +33,10 @@ def write(tmp_path: Path) -> Write:
 
 
 def serve(manifest: Path) -> tuple[list[Clip], list[str]]:
-    """The clips, and the lines that tell what was left out."""
+    """The clips, and the lines that tell what was skipped."""
     clips, lines = [], []
     for one in manifest_clips(manifest):
-        if isinstance(one, LeftOut):
+        if isinstance(one, SkippedClip):
             lines.append(str(one).replace(str(manifest.parent), ""))
             assert "\n" not in lines[-1]
         else:
@@ -143,7 +143,7 @@ def test_bad_times_leave_out_their_row_alone(write: Write, name: str, time: str)
     assert line.startswith(f"/b.wav: line 3 of clips.tsv: {name} {time[:40]!r} is not a number")
 
 
-def test_reversed_and_empty_parts_are_left_out(write: Write) -> None:
+def test_reversed_and_empty_parts_are_skipped(write: Write) -> None:
     text = "path,start,end,duration\na.wav,3,2,\na.wav,3,3,\na.wav,3,,0\na.wav,3,4,0\n"
     clips, lines = serve(write("clips.csv", text))
     assert [(clip.start, clip.end) for clip in clips] == [(3.0, 4.0)]
@@ -154,13 +154,13 @@ def test_reversed_and_empty_parts_are_left_out(write: Write) -> None:
     ]
 
 
-def test_every_bad_line_of_json_is_told(write: Write) -> None:
+def test_every_bad_line_of_json_is_reported(write: Write) -> None:
     bad = {
-        "not json": "is no JSON",
-        '{"path": "a.wav"': "is no JSON",
-        "[1, 2]": "is no JSON object",
-        "null": "is no JSON object",
-        '"a.wav"': "is no JSON object",
+        "not json": "is not JSON",
+        '{"path": "a.wav"': "is not JSON",
+        "[1, 2]": "is not a JSON object",
+        "null": "is not a JSON object",
+        '"a.wav"': "is not a JSON object",
         "{}": "has no path",
         '{"path": ""}': "has no path",
         '{"path": null, "text": "x"}': "has no path",
@@ -174,7 +174,7 @@ def test_every_bad_line_of_json_is_told(write: Write) -> None:
         '{"path": "a.wav", "start": true}': "start 'true'",
         '{"path": "a.wav", "start": [1]}': "start '[1]'",
         '{"path": "a.wav", "split": "mine"}': "split 'mine'",
-        "[" * 100_000: "is no JSON",
+        "[" * 100_000: "is not JSON",
     }
     text = "\n".join(
         f'{{"path": "{name}"}}\n{line}'
@@ -182,13 +182,13 @@ def test_every_bad_line_of_json_is_told(write: Write) -> None:
     )
     clips, lines = serve(write("clips.jsonl", text))
     assert [clip.id for clip in clips] == ["a.wav", "b.wav"]
-    told = [line for line in lines if "given twice" not in line]
-    assert len(told) == len(bad)
-    for line, (i, reason) in zip(told, enumerate(bad.values()), strict=True):
+    reasons = [line for line in lines if "given twice" not in line]
+    assert len(reasons) == len(bad)
+    for line, (i, reason) in zip(reasons, enumerate(bad.values()), strict=True):
         assert reason in line and f"line {2 * i + 2} of clips.jsonl" in line
 
 
-def test_every_bad_line_of_csv_is_told(write: Write) -> None:
+def test_every_bad_line_of_csv_is_reported(write: Write) -> None:
     text = (
         "path,text,speaker\n"
         "a.wav,Hello, world,ann\n"  # a comma too many
@@ -205,11 +205,11 @@ def test_every_bad_line_of_csv_is_told(write: Write) -> None:
     assert [line.partition("clips.csv: ")[2] for line in lines][:4] == [
         "line 2 of clips.csv: has 4 fields where the first row names 3; put a field that holds "
         "',' in quotation marks",
-        "line 3 of clips.csv: is no CSV: ',' expected after '\"'",
+        "line 3 of clips.csv: is not CSV: ',' expected after '\"'",
         "line 5 of clips.csv: has no path",
         "no such file",
     ]
-    assert lines[4].startswith("/clips.csv: lines 8 to 9 of clips.csv: is no CSV")
+    assert lines[4].startswith("/clips.csv: lines 8 to 9 of clips.csv: is not CSV")
     assert len(lines) == 5
 
 
@@ -221,7 +221,7 @@ def test_a_mark_that_is_never_closed_does_not_swallow_the_rest(write: Write) -> 
     assert "lines 2 to" in lines[0] and "field larger than field limit" in lines[0]
 
 
-def test_other_encodings_are_told(write: Write) -> None:
+def test_other_encodings_are_reported(write: Write) -> None:
     latin = "path,text\na.wav,caf\xe9\nb.wav,tea\n".encode("latin-1")
     clips, lines = serve(write("clips.csv", latin))
     assert [clip.id for clip in clips] == ["b.wav"]
@@ -233,7 +233,7 @@ def test_other_encodings_are_told(write: Write) -> None:
             serve(write(f"clips.{kind}", "path,text\na.wav,x\n".encode("utf-16-le")))
 
 
-def test_rows_given_twice_are_left_out(write: Write) -> None:
+def test_rows_given_twice_are_skipped(write: Write) -> None:
     text = "path,start,id\na.wav,,\na.wav,,\n./a.wav,,\na.wav,1,\na.wav,1.0,\nb.wav,,a.wav\n"
     clips, lines = serve(write("clips.csv", text))
     assert [clip.id for clip in clips] == ["a.wav", "a.wav#1-"]

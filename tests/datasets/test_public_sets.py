@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torchaudio
 
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.datasets.public_sets import (
     gtzan_clips,
     librispeech_clips,
@@ -21,7 +21,7 @@ from audiolm.datasets.public_sets import (
     yesno_clips,
 )
 
-Source = Callable[..., Iterator[Clip | LeftOut]]
+Source = Callable[..., Iterator[Clip | SkippedClip]]
 
 
 def make(root: Path, tree: dict[str, str]) -> None:
@@ -111,7 +111,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def serve(source: Source, root: Path, **arguments: Any) -> list[Clip]:
     found = list(source(root, **arguments))
-    assert not [str(one) for one in found if isinstance(one, LeftOut)]
+    assert not [str(one) for one in found if isinstance(one, SkippedClip)]
     clips = [one for one in found if isinstance(one, Clip)]
     assert len({clip.id for clip in clips}) == len(clips) > 0
     return clips
@@ -230,7 +230,7 @@ def test_gtzan(tmp_path: Path, loaded: list[Path]) -> None:
 # ---- Sets that are not quite whole
 
 
-def test_a_recording_without_text_is_served_and_a_text_without_recording_told(
+def test_a_recording_without_text_is_served_and_a_text_without_recording_reported(
     tmp_path: Path,
 ) -> None:
     make(tmp_path, {**LIBRISPEECH, **LIBRITTS, **LJSPEECH, **VCTK, **SPEECHCOMMANDS})
@@ -253,7 +253,7 @@ def test_a_recording_without_text_is_served_and_a_text_without_recording_told(
         speechcommands_clips,
     ):
         for one in source(tmp_path):
-            if isinstance(one, LeftOut):
+            if isinstance(one, SkippedClip):
                 reasons[one.path.name] = one.reason
             else:
                 texts[one.path.name] = one.text

@@ -38,9 +38,9 @@ def test_bits_by_bar_are_those_of_the_pieces() -> None:
         known += bits
 
 
-def test_drawn_pieces_keep_the_rules() -> None:
+def test_sampled_pieces_keep_the_rules() -> None:
     rng = np.random.default_rng(0)
-    pieces = [GRAMMAR.draw(rng) for _ in range(300)]
+    pieces = [GRAMMAR.sample(rng) for _ in range(300)]
     assert GRAMMAR.notes == 32
     for piece in pieces:
         assert GRAMMAR.is_piece(piece.degrees)
@@ -65,7 +65,7 @@ def test_whatever_breaks_a_rule_is_no_piece() -> None:
 
 
 def test_entropy_of_the_demo_set() -> None:
-    """Figures that the README states."""
+    """Numbers that the README states."""
     assert GRAMMAR.count == 1_261_050
     assert GRAMMAR.bits == pytest.approx(20.266, abs=1e-3)
     assert GRAMMAR.bits_by_bar == pytest.approx((6.969, 0, 6.648, 0, 0, 0, 6.648, 0), abs=1e-3)

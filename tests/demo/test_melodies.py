@@ -18,9 +18,9 @@ from audiolm.demo.melodies import (
     SAMPLE_RATE,
     TIMBRES,
     Melody,
-    draw_melody,
     make_melodies,
     note,
+    sample_melody,
     synthesise,
     to_hertz,
 )
@@ -43,7 +43,7 @@ def test_the_truth_lies_beside_the_files(tmp_path: Path) -> None:
     with (tmp_path / "metadata.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for i, row in enumerate(rows):
-        melody = draw_melody(5, i)
+        melody = sample_melody(5, i)
         assert tuple(map(int, row["degrees"].split())) == melody.piece.degrees
         assert (int(row["key"]), row["timbre"]) == (melody.piece.key, TIMBRES[melody.timbre].name)
         written = read_audio(tmp_path / row["file_name"])[0]
@@ -83,8 +83,8 @@ def test_strange_audio_and_damaged_records_are_refused(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_all_kinds_are_drawn_alike() -> None:
-    melodies = [draw_melody(0, i) for i in range(600)]
+def test_all_kinds_are_sampled_alike() -> None:
+    melodies = [sample_melody(0, i) for i in range(600)]
     assert len(set(melodies)) == 600
     for values, kinds in (
         ([melody.piece.key for melody in melodies], 3),

@@ -1,4 +1,4 @@
-"""What is told of a demo run: real pieces score high, noise low, and the table shows both."""
+"""What is said of a demo run: real pieces score high, noise low, and the table shows both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import torch
 
 from audiolm.codec import load_bundled
 from audiolm.demo import make_melodies
-from audiolm.demo.report import DURATION, comparison, hear_pieces, hear_samples, listen
+from audiolm.demo.report import (
+    DURATION,
+    comparison,
+    score_recordings,
+    score_samples,
+    score_waveforms,
+)
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import TrainedModel, build_model
 
@@ -21,12 +27,12 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.glob("*.wav"))
 
 
-def test_real_pieces_are_the_ceiling(pieces: list[Path]) -> None:
-    heard = hear_pieces(pieces, load_bundled(8))
-    assert heard.scores.notes.total == len(pieces) * 25
-    assert heard.scores.legal_notes > 0.95
-    assert heard.scores.legal_transitions > 0.9
-    assert heard.silence < 0.2
+def test_real_melodies_are_the_ceiling(pieces: list[Path]) -> None:
+    found = score_recordings(pieces, load_bundled(8))
+    assert found.scores.notes.total == len(pieces) * 25
+    assert found.scores.legal_notes > 0.95
+    assert found.scores.legal_transitions > 0.9
+    assert found.silence < 0.2
 
 
 def test_an_untrained_model_scores_low_and_its_samples_are_written(tmp_path: Path) -> None:
@@ -35,8 +41,8 @@ def test_an_untrained_model_scores_low_and_its_samples_are_written(tmp_path: Pat
     settings = {"embed_dim": 16, "num_layers": 1, "num_heads": 2, "kernel": "fused"}
     model, pattern = build_model(settings, "delay", codec.identity(), 50)
     trained = TrainedModel(model.eval(), pattern, 50, codec.identity(), step=0)
-    heard = hear_samples(trained, codec, [0, 1], Sampling(), tmp_path)
-    assert heard.scores.legal_transitions < 0.5
+    found = score_samples(trained, codec, [0, 1], Sampling(), tmp_path)
+    assert found.scores.legal_transitions < 0.5
     for i in (0, 1):
         assert (tmp_path / f"piece_{i:03d}.wav").stat().st_size > DURATION * codec.sample_rate
         assert (tmp_path / f"piece_{i:03d}.png").exists()
@@ -48,15 +54,15 @@ def test_silence_and_loops_are_reported_as_the_longest_of_all_clips() -> None:
     waveforms[1, 0, 8000:16000] = 0
     codes = torch.randint(256, (3, 2, 100), generator=torch.Generator().manual_seed(0))
     codes[2, 0, 10:40] = 5
-    heard = listen(waveforms, codes, codec)
-    assert heard.silence == pytest.approx(0.5, abs=0.02)
-    assert heard.run == pytest.approx(30 / 50, abs=0.05)
-    assert heard.loop >= heard.run
+    found = score_waveforms(waveforms, codes, codec)
+    assert found.silence == pytest.approx(0.5, abs=0.02)
+    assert found.run == pytest.approx(30 / 50, abs=0.05)
+    assert found.loop >= found.run
 
 
-def test_the_table_has_every_figure_of_both(pieces: list[Path]) -> None:
-    heard = hear_pieces(pieces[:2], load_bundled(4))
-    table = comparison(heard, heard, 20)
-    for name, value in heard.figures().items():
+def test_the_table_has_every_metric_of_both(pieces: list[Path]) -> None:
+    found = score_recordings(pieces[:2], load_bundled(4))
+    table = comparison(found, found, 20)
+    for name, value in found.metrics().items():
         (line,) = (x for x in table.splitlines() if x.strip().startswith(name.replace("_", " ")))
         assert line.count(f"{value:.2f}") >= 2

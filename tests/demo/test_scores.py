@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from audiolm.demo.grammar import GRAMMAR, Piece, to_midi
-from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
+from audiolm.demo.melodies import SAMPLE_RATE, sample_melody, synthesise
 from audiolm.demo.scores import Scores, Tally, score_clips, score_pitches
 
 # Written out, so that each test can be followed by hand.
@@ -23,7 +23,7 @@ def test_a_piece_is_perfect() -> None:
 
 
 def test_sound_is_scored_as_its_notes() -> None:
-    clips = [synthesise(draw_melody(2, i)) for i in range(6)]
+    clips = [synthesise(sample_melody(2, i)) for i in range(6)]
     scores = score_clips([clips[0][0], *clips[1:]], SAMPLE_RATE)
     assert scores.clips == (6, 6) and scores.notes == (192, 192)
     shares = (scores.legal_notes, scores.legal_transitions, scores.tonic_starts)
@@ -70,7 +70,7 @@ def test_silence_and_noise_score_nothing() -> None:
     assert score_pitches([None] * 32).repeats == (0, 5)  # silence repeats nothing
 
 
-def test_notes_drawn_blindly_score_the_baseline() -> None:
+def test_notes_sampled_at_random_score_the_baseline() -> None:
     rng = random.Random(0)
     total = Scores()
     for _ in range(400):
@@ -95,7 +95,7 @@ def test_shuffled_pieces_keep_their_notes_and_lose_their_transitions() -> None:
     assert expected < 0.7
 
 
-def test_semitones_drawn_blindly_are_mostly_illegal() -> None:
+def test_semitones_sampled_at_random_are_mostly_illegal() -> None:
     rng = random.Random(0)
     total = Scores()
     for _ in range(300):

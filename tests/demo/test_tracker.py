@@ -8,11 +8,18 @@ from torch import Tensor
 
 from audiolm.audio import resample
 from audiolm.codec import load_local
-from audiolm.demo.melodies import NOTE_SAMPLES, SAMPLE_RATE, TIMBRES, draw_melody, note, synthesise
+from audiolm.demo.melodies import (
+    NOTE_SAMPLES,
+    SAMPLE_RATE,
+    TIMBRES,
+    note,
+    sample_melody,
+    synthesise,
+)
 from audiolm.demo.tracker import HIGHEST, LOWEST, track_pitches
 
 TRIAL_CODEC = Path(__file__).parents[3] / "shared" / "codec" / "trial_8khz.safetensors"
-MELODIES = [draw_melody(1, i) for i in range(15)]
+MELODIES = [sample_melody(1, i) for i in range(15)]
 
 
 def with_noise(waveform: Tensor, snr: float) -> Tensor:
@@ -38,15 +45,15 @@ def test_names_every_note_of_clean_pieces_at_any_rate() -> None:
     for melody in MELODIES:
         waveform = synthesise(melody)
         for rate in (SAMPLE_RATE, 8000, 24000):
-            heard = track_pitches(resample(waveform, SAMPLE_RATE, rate), rate)
-            assert heard == list(melody.piece.pitches)
+            found = track_pitches(resample(waveform, SAMPLE_RATE, rate), rate)
+            assert found == list(melody.piece.pitches)
 
 
 @pytest.mark.parametrize("snr", [15, 10])
 def test_names_notes_in_noise(snr: float) -> None:
     for melody in MELODIES:
-        heard = track_pitches(with_noise(synthesise(melody), snr), SAMPLE_RATE)
-        assert named(heard, melody.piece.pitches) == 1
+        found = track_pitches(with_noise(synthesise(melody), snr), SAMPLE_RATE)
+        assert named(found, melody.piece.pitches) == 1
 
 
 def test_names_notes_without_their_treble() -> None:
@@ -74,7 +81,7 @@ def test_names_the_nearest_semitone(midi: int, cents: int) -> None:
     assert track_pitches(tone, SAMPLE_RATE) == [midi]
 
 
-def test_hears_no_pitch_in_silence_and_noise() -> None:
+def test_finds_no_pitch_in_silence_and_noise() -> None:
     assert track_pitches(torch.zeros(1, SAMPLE_RATE), SAMPLE_RATE) == [None] * 5
     noise = torch.randn(20 * SAMPLE_RATE, generator=torch.Generator().manual_seed(0))
     assert track_pitches(0.1 * noise, SAMPLE_RATE) == [None] * 100

@@ -1,4 +1,4 @@
-"""Held-out figures: by brute force on a model so small that every clip can be written down."""
+"""Validation metrics: by brute force on a model so small that every clip can be written down."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
     laid_out = make_pattern(pattern, K)
     model = tiny_model(laid_out.positions(4), end_token=True)
     total = 0.0
-    for frames, ends in ((1, True), (2, True), (3, False)):
+    for frames, reaches_end in ((1, True), (2, True), (3, False)):
         clips = every_clip(frames)
         steps, mask = lay_out(
             clips,
             torch.full((len(clips),), frames),
-            torch.full((len(clips),), ends),
+            torch.full((len(clips),), reaches_end),
             laid_out,
             3,
             model.special,
@@ -93,7 +93,7 @@ def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
         logits = model(steps)
         together = Likelihood(K)
         together.add(logits, steps, mask)
-        counts = len(clips) * np.array([frames + ends, frames])
+        counts = len(clips) * np.array([frames + reaches_end, frames])
         assert together.counts.sum(axis=1).tolist() == counts.tolist()
         for row in range(len(clips)):
             alone = Likelihood(K)
@@ -103,7 +103,7 @@ def test_with_ends_the_clips_of_all_lengths_add_up(pattern: str) -> None:
     assert total + at_once == pytest.approx(1, rel=1e-5)
 
 
-def draw(logits: Tensor, seed: int) -> Tensor:
+def sample(logits: Tensor, seed: int) -> Tensor:
     """Ids (B, K, S), each from its own distribution."""
     rng = torch.Generator().manual_seed(seed)
     flat = logits.softmax(dim=-1).reshape(-1, logits.shape[-1])
@@ -112,7 +112,7 @@ def draw(logits: Tensor, seed: int) -> Tensor:
 
 def test_a_model_that_says_how_sure_it_may_be_is_calibrated() -> None:
     logits = 3 * torch.randn(1, 2, 200_000, 5, generator=torch.Generator().manual_seed(0))
-    steps = draw(logits, 1)
+    steps = sample(logits, 1)
     mask = torch.ones_like(steps, dtype=torch.bool)
     calibrated, sure = Likelihood(2), Likelihood(2)
     calibrated.add(logits, steps, mask)
@@ -141,7 +141,7 @@ def test_opposite_errors_of_codebooks_cancel_in_their_total_only() -> None:
 
 def test_cells_outside_the_mask_count_nothing() -> None:
     logits = torch.randn(2, 2, 5, 4, generator=torch.Generator().manual_seed(0))
-    steps = draw(logits, 2)
+    steps = sample(logits, 2)
     mask = torch.rand(2, 2, 5, generator=torch.Generator().manual_seed(3)) < 0.5
     some, other = Likelihood(2), Likelihood(2)
     some.add(logits, steps, mask)
@@ -152,7 +152,7 @@ def test_cells_outside_the_mask_count_nothing() -> None:
 
 def test_what_cannot_be_is_never_right_and_a_broken_model_is_named() -> None:
     logits = torch.zeros(1, 1, 3, 4)
-    logits[..., 3] = -math.inf  # the end, where it cannot follow
+    logits[..., 3] = -math.inf  # the end token, where it cannot follow
     steps = torch.zeros(1, 1, 3, dtype=torch.long)
     mask = torch.ones_like(steps, dtype=torch.bool)
     found = Likelihood(1)

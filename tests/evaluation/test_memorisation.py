@@ -55,7 +55,7 @@ def test_a_planted_copy_is_found_where_it_is(make_store: Any, random_clips: Any)
     store = make_store(clips)
     sample = np.random.default_rng(9).integers(0, 300, (4, 500))
     sample[:, 100:190] = list(clips.values())[2][:, 7000:7090]
-    sample[0, 190:200] = list(clips.values())[2][0, 7090:7100]  # the coarse line goes on
+    sample[0, 190:200] = list(clips.values())[2][0, 7090:7100]  # the coarse line continues
     spans = [spans_of([0, 1, 2], 0, store.frames)]
     for k, frames in ((4, 90), (1, 100)):
         (run,) = longest_shared_runs([sample], [store], spans, k, chunk=1000)
@@ -79,7 +79,7 @@ def test_nothing_shared(make_store: Any) -> None:
 
 
 def test_silence_is_a_long_run_and_no_long_search(make_store: Any) -> None:
-    """Every run of the clip is at every place of the training set."""
+    """Every run of the clip is at every position of the training set."""
     store = make_store({"a": np.zeros((2, 50_000), int)}, size=5)
     (run,) = longest_shared_runs(
         [np.zeros((2, 600), int)], [store], [spans_of([0], 0, [50_000])], 2, chunk=5000

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from audiolm.evaluation import published
-from audiolm.evaluation.published import Heard, check_published, measure_published
+from audiolm.evaluation.published import MetricClips, check_published, measure_published
 
 
 def noise(seconds: float, seed: int) -> torch.Tensor:
@@ -19,8 +19,8 @@ def noise(seconds: float, seed: int) -> torch.Tensor:
 
 
 KINDS = {
-    kind: Heard([noise(3.3, seed), noise(2.2, seed + 1)], 8000, ["seven", "Theo, seven!"])
-    for seed, kind in ((0, "generated"), (2, "held_out"))
+    kind: MetricClips([noise(3.3, seed), noise(2.2, seed + 1)], 8000, ["seven", "Theo, seven!"])
+    for seed, kind in ((0, "generated"), (2, "validation"))
 }
 
 
@@ -87,9 +87,9 @@ def test_clap_embeds_sound_and_words(clap: Path) -> None:
     found = measure_published(["fad", "clap"], KINDS, str(clap), "")
     assert found["fad"].keys() == {"generated"} and found["fad"]["generated"] > 0
     assert all(-1 <= found["clap"][kind] <= 1 for kind in KINDS)
-    same = measure_published(["fad"], {**KINDS, "generated": KINDS["held_out"]}, str(clap), "")
+    same = measure_published(["fad"], {**KINDS, "generated": KINDS["validation"]}, str(clap), "")
     assert same["fad"]["generated"] == pytest.approx(0, abs=1e-6)
-    short = {kind: Heard([noise(3, 0)], 8000, ["seven"]) for kind in KINDS}
+    short = {kind: MetricClips([noise(3, 0)], 8000, ["seven"]) for kind in KINDS}
     with pytest.raises(ValueError, match="3 frames are too few"):
         measure_published(["fad"], short, str(clap), "")
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_measured_is_refused_first(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match=r"needs transformers; run pip install -e '.\[metrics\]'"):
         check_published(["fad"], True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    with pytest.raises(ValueError, match="published=wer compares with what a clip was told"):
+    with pytest.raises(ValueError, match="published=wer compares with a clip's conditions"):
         check_published(["fad", "wer"], False)
     check_published([], False)
     check_published(["fad", "clap", "dnsmos", "wer"], True)

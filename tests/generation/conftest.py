@@ -7,7 +7,7 @@ import torch
 
 from audiolm.generation.engines.build import find_compiler
 from audiolm.model import AudioLM, make_pattern
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.patterns import num_steps
 
 K, V, CONTEXT = 3, 19, 8
@@ -21,7 +21,7 @@ def make_model() -> Callable[..., AudioLM]:
         pattern: str,
         positions: str = "rotary",
         end_token: bool = False,
-        vocabulary: Vocabulary | None = None,
+        vocabulary: ConditionVocabulary | None = None,
     ) -> AudioLM:
         torch.manual_seed(0)
         steps = num_steps(make_pattern(pattern, K).positions(CONTEXT + end_token))

@@ -1,4 +1,4 @@
-"""What a sample is told changes it, alone as in a batch, cached as uncached; and guidance."""
+"""Conditions change a sample, alone as in a batch, cached as uncached; and guidance."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,31 +16,31 @@ from audiolm.generation.engines.engine import Engine
 from audiolm.generation.engines.rounding import round_weights
 from audiolm.generation.sampling import guide
 from audiolm.model import AudioLM, make_pattern
-from audiolm.model.condition_vocabulary import Vocabulary
-from audiolm.model.conditioning import not_told
+from audiolm.model.condition_vocabulary import ConditionVocabulary
+from audiolm.model.conditioning import null_conditions
 from audiolm.model.likelihood import nats_per_code
 from audiolm.model.loss import lay_out
 
 K, V, CONTEXT = 3, 19, 8
 MakeModel = Callable[..., AudioLM]
 
-LABELS = Vocabulary({"label": ["one", "two"], "speaker": ["ada", "ben", "cy"]})
-TEXT = Vocabulary({}, "text", "abc ", 12)
-ALL = Vocabulary(LABELS.labels, "text", "abc ", 12, "embedding", 3)
+LABELS = ConditionVocabulary({"label": ["one", "two"], "speaker": ["ada", "ben", "cy"]})
+TEXT = ConditionVocabulary({}, "text", "abc ", 12)
+ALL = ConditionVocabulary(LABELS.labels, "text", "abc ", 12, "embedding", 3)
 VOCABULARIES = {"labels": LABELS, "text": TEXT, "all": ALL}
 
-TOLD: list[dict[str, Any]] = [
+CONDITIONS: list[dict[str, Any]] = [
     {"label": "one", "speaker": "cy", "text": "a", "embedding": [1.0, -2.0, 0.5]},
     {"label": "two", "text": "abc cab abc"},
     {},
     {"speaker": "ben", "text": "bbb", "embedding": [0.0, 0.0, 3.0]},
     {"label": "one", "speaker": "cy", "text": "a", "embedding": [1.0, -2.0, 0.5]},
 ]
-SEEDS = list(range(len(TOLD)))
+SEEDS = list(range(len(CONDITIONS)))
 
 
-def conditions_of(vocabulary: Vocabulary) -> dict[str, Tensor]:
-    known = [{c: v for c, v in told.items() if c in vocabulary.columns} for told in TOLD]
+def conditions_of(vocabulary: ConditionVocabulary) -> dict[str, Tensor]:
+    known = [{c: v for c, v in one.items() if c in vocabulary.columns} for one in CONDITIONS]
     return vocabulary.encode(known)
 
 
@@ -53,7 +53,7 @@ def row(conditions: Mapping[str, Tensor], b: int) -> dict[str, Tensor]:
 
 
 @pytest.fixture(params=VOCABULARIES)
-def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+def vocabulary(request: pytest.FixtureRequest) -> ConditionVocabulary:
     return VOCABULARIES[request.param]
 
 
@@ -64,7 +64,7 @@ def test_every_engine_is_the_model(
     name: str,
     positions: str,
     weights: str,
-    vocabulary: Vocabulary,
+    vocabulary: ConditionVocabulary,
     make_model: MakeModel,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -77,15 +77,15 @@ def test_every_engine_is_the_model(
     monkeypatch.setattr(compiled, "_compiled", lambda: decode_step)
     model = make_model("delay", positions, end_token=True, vocabulary=vocabulary)
     conditions = conditions_of(vocabulary)
-    inputs = torch.randint(V, (len(TOLD), K, 9), generator=torch.Generator().manual_seed(0))
+    inputs = torch.randint(V, (len(CONDITIONS), K, 9), generator=torch.Generator().manual_seed(0))
     inputs[:, :, 0] = model.special
     with torch.inference_mode():
         engine = Engine(name, model, weights, None)
         given = engine.model.condition(conditions)
-        reader = engine.reader(len(TOLD), 9, False, given)
-        found = torch.stack([reader.read(inputs[:, :, s : s + 1]) for s in range(9)], dim=2)
+        decoder = engine.decoder(len(CONDITIONS), 9, False, given)
+        found = torch.stack([decoder.extend(inputs[:, :, s : s + 1]) for s in range(9)], dim=2)
         rounded = round_weights(model, weights)
-        for b in range(len(TOLD)):
+        for b in range(len(CONDITIONS)):
             alone = rounded.condition(row(conditions, b))
             expected = rounded.extend(inputs[b : b + 1], conditions=alone)
             torch.testing.assert_close(found[b : b + 1], expected, rtol=1e-4, atol=1e-4)
@@ -96,7 +96,7 @@ def test_every_engine_is_the_model(
 def test_a_sample_is_the_same_alone_and_in_a_batch(
     guidance: float,
     prompted: bool,
-    vocabulary: Vocabulary,
+    vocabulary: ConditionVocabulary,
     make_model: MakeModel,
     engine: str,
 ) -> None:
@@ -129,12 +129,16 @@ def test_a_sample_is_the_same_alone_and_in_a_batch(
         assert torch.equal(alone[0], together[b])
 
 
-def test_what_is_told_changes_the_sample(vocabulary: Vocabulary, make_model: MakeModel) -> None:
+def test_conditions_change_the_sample(
+    vocabulary: ConditionVocabulary, make_model: MakeModel
+) -> None:
     model, pattern = make_model("delay", vocabulary=vocabulary), make_pattern("delay", K)
     conditions = conditions_of(vocabulary)
-    codes = generate(model, pattern, 8, CONTEXT, [0] * len(TOLD), conditions=conditions)
-    same = [(a, b) for a in range(len(TOLD)) for b in range(a) if torch.equal(codes[a], codes[b])]
-    assert same == [(4, 0)]  # the two that are told the same
+    codes = generate(model, pattern, 8, CONTEXT, [0] * len(CONDITIONS), conditions=conditions)
+    same = [
+        (a, b) for a in range(len(CONDITIONS)) for b in range(a) if torch.equal(codes[a], codes[b])
+    ]
+    assert same == [(4, 0)]  # the two of the same conditions
     assert torch.equal(
         generate(model, pattern, 8, CONTEXT, [0]), codes[2:3]
     )  # telling nothing is the same as no conditions at all
@@ -142,7 +146,7 @@ def test_what_is_told_changes_the_sample(vocabulary: Vocabulary, make_model: Mak
 
 @pytest.mark.parametrize("guidance", [0.0, 0.5, 4.0])
 def test_guided_samples_are_those_of_two_full_passes(
-    guidance: float, vocabulary: Vocabulary, make_model: MakeModel, engine: str
+    guidance: float, vocabulary: ConditionVocabulary, make_model: MakeModel, engine: str
 ) -> None:
     """Uncached: greedy ids are the most probable ones of the two passes' mixture."""
     model, pattern = make_model("delay", vocabulary=vocabulary), make_pattern("delay", K)
@@ -161,32 +165,35 @@ def test_guided_samples_are_those_of_two_full_passes(
     lengths = torch.full((len(codes),), CONTEXT)
     steps, mask = lay_out(codes, lengths, None, pattern, CONTEXT, model.special)
     with torch.inference_mode():
-        told, untold = model(steps, conditions), model(steps, not_told(conditions))
-    best = guide(told, untold, guidance).argmax(dim=-1)
+        conditional, unconditional = (
+            model(steps, conditions),
+            model(steps, null_conditions(conditions)),
+        )
+    best = guide(conditional, unconditional, guidance).argmax(dim=-1)
     assert torch.equal(best[mask], steps[mask])
     if guidance == 0:
         assert torch.equal(codes[0], codes[1])
 
 
 def test_ends_conditions_and_guidance_together(make_model: MakeModel, engine: str) -> None:
-    """Samples that end in unlike places, told and guided, alone as in a batch."""
+    """Samples that end at unlike frames, conditional and guided, alone as in a batch."""
     model, pattern = make_model("delay", end_token=True, vocabulary=ALL), make_pattern("delay", K)
     with torch.no_grad():
         model.heads.weight.mul_(0.3)
         model.heads.weight[V] *= 3
-    told, sampling = conditions_of(ALL), Sampling(guidance=2.0)
-    draw = partial(generate, model, pattern, 30, CONTEXT, sampling=sampling, engine=engine)
-    together = cut_at_end(draw(SEEDS, conditions=told), V)
+    given, sampling = conditions_of(ALL), Sampling(guidance=2.0)
+    sample = partial(generate, model, pattern, 30, CONTEXT, sampling=sampling, engine=engine)
+    together = cut_at_end(sample(SEEDS, conditions=given), V)
     assert len({codes.shape[1] for codes in together}) > 1
     for b, seed in enumerate(SEEDS):
-        assert torch.equal(draw([seed], conditions=row(told, b))[0], together[b])
+        assert torch.equal(sample([seed], conditions=row(given, b))[0], together[b])
 
 
 def test_conditions_are_heard_without_end(make_model: MakeModel, engine: str) -> None:
-    """What is told is not pushed out of a ring by the steps."""
+    """Conditions are not pushed out of a ring by the steps."""
     vocabulary = ALL
     model, pattern = make_model("delay", vocabulary=vocabulary), make_pattern("delay", K)
-    told = conditions_of(vocabulary)
+    given = conditions_of(vocabulary)
     one, other = (
         generate(
             model,
@@ -195,7 +202,7 @@ def test_conditions_are_heard_without_end(make_model: MakeModel, engine: str) ->
             CONTEXT,
             [7],
             prompt=torch.zeros(K, 2, dtype=torch.long),
-            conditions=row(told, b),
+            conditions=row(given, b),
             engine=engine,
         )
         for b in (0, 1)
@@ -221,12 +228,12 @@ def test_likelihood_is_that_of_the_loss(make_model: MakeModel) -> None:
     # Longer than a window: each window alone, and the end in the last.
     both = codes.repeat(1, 2)
     parts = [(both[:, :CONTEXT], False), (both[:, CONTEXT:], True)]
-    told = row(conditions, 0)
+    given = row(conditions, 0)
     sums = [
-        nats_per_code(model, pattern, part, CONTEXT, told, ended) * (part.numel() + ended)
+        nats_per_code(model, pattern, part, CONTEXT, given, ended) * (part.numel() + ended)
         for part, ended in parts
     ]
-    long = nats_per_code(model, pattern, both, CONTEXT, told, ended=True)
+    long = nats_per_code(model, pattern, both, CONTEXT, given, ended=True)
     assert long == pytest.approx(sum(sums) / (K * 12 + 1), rel=1e-5)
 
 
@@ -235,12 +242,12 @@ def test_what_does_not_fit_is_refused(problem: str, make_model: MakeModel) -> No
     pattern = make_pattern("delay", K)
     if problem == "conditions":
         with pytest.raises(ValueError, match=r"conditions are for a model .* and this one was not"):
-            told = conditions_of(LABELS)
-            generate(make_model("delay"), pattern, 3, CONTEXT, SEEDS, conditions=told)
+            given = conditions_of(LABELS)
+            generate(make_model("delay"), pattern, 3, CONTEXT, SEEDS, conditions=given)
     elif problem == "guidance":
         with pytest.raises(ValueError, match=r"guidance is for a model"):
             generate(make_model("delay"), pattern, 3, CONTEXT, [0], sampling=Sampling(guidance=2.0))
     else:
-        with pytest.raises(ValueError, match=r"conditions of 5 samples .*, 1 are drawn"):
+        with pytest.raises(ValueError, match=r"conditions of 5 samples .*, 1 are generated"):
             model = make_model("delay", vocabulary=LABELS)
             generate(model, pattern, 3, CONTEXT, [0], conditions=conditions_of(LABELS))

@@ -1,4 +1,4 @@
-"""Samples end by themselves, each in its own place, and what is behind an end is nothing."""
+"""Samples end by themselves, each at its own frame, and what is behind an end is nothing."""
 
 from collections.abc import Callable
 
@@ -53,7 +53,7 @@ def test_chunks_are_the_whole(pattern: str, make_model: MakeModel) -> None:
     assert torch.equal(torch.cat(chunks, dim=2), generate(model, laid_out, 30, CONTEXT, SEEDS))
 
 
-def test_endless_drawing_ends_with_its_last_sample(make_model: MakeModel) -> None:
+def test_endless_generation_ends_with_its_last_sample(make_model: MakeModel) -> None:
     model, laid_out = lively(make_model, "delay"), make_pattern("delay", K)
     assert choose_window("auto", model, laid_out, None, CONTEXT) == "ring"
     codes = torch.cat(list(stream(model, laid_out, None, CONTEXT, SEEDS)), dim=2)
@@ -84,17 +84,19 @@ def test_a_sample_is_never_empty_but_a_prompt_may_be_all(make_model: MakeModel) 
     sampling = Sampling(greedy=True)
     extend = model.extend
 
-    def always_end(*args: object, **kwargs: object) -> Tensor:
+    def always_end_token(*args: object, **kwargs: object) -> Tensor:
         logits = extend(*args, **kwargs)  # type: ignore[arg-type]
         logits[..., V] += 999
         return logits
 
-    model.extend = always_end  # type: ignore[method-assign]
-    drawn = generate(model, laid_out, 5, CONTEXT, [0], engine="eager", sampling=sampling)
-    assert lengths(drawn) == [1]
+    model.extend = always_end_token  # type: ignore[method-assign]
+    generated = generate(model, laid_out, 5, CONTEXT, [0], engine="eager", sampling=sampling)
+    assert lengths(generated) == [1]
     prompt = torch.zeros(K, 4, dtype=torch.long)
-    drawn = generate(model, laid_out, 9, CONTEXT, [0], prompt, engine="eager", sampling=sampling)
-    assert torch.equal(drawn, prompt[None])
+    generated = generate(
+        model, laid_out, 9, CONTEXT, [0], prompt, engine="eager", sampling=sampling
+    )
+    assert torch.equal(generated, prompt[None])
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -109,8 +111,8 @@ def test_greedy_samples_end_where_a_full_pass_says(pattern: str, make_model: Mak
         )
         frames = codes.shape[2]
         ended = frames < CONTEXT
-        lengths, ends = torch.tensor([frames]), torch.tensor([ended])
-        steps, mask = lay_out(codes, lengths, ends, laid_out, CONTEXT, model.special)
+        lengths, reaches_end = torch.tensor([frames]), torch.tensor([ended])
+        steps, mask = lay_out(codes, lengths, reaches_end, laid_out, CONTEXT, model.special)
         with torch.inference_mode():
             best = model(steps).argmax(dim=-1)
         positions = laid_out.positions((CONTEXT if laid_out.fixed_length else frames) + 1)

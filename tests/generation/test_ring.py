@@ -40,10 +40,10 @@ def banded(model: AudioLM, inputs: torch.Tensor, window: int) -> torch.Tensor:
 def test_a_ring_is_a_band_of_attention(engine: str, at_once: int, make_model: MakeModel) -> None:
     model, window, steps = make_model("parallel"), 8, 45
     inputs = torch.randint(0, V, (2, K, steps), generator=torch.Generator().manual_seed(3))
-    reader = Engine(engine, model, "float32", None).reader(2, window, True)
+    decoder = Engine(engine, model, "float32", None).decoder(2, window, True)
     with torch.inference_mode():
-        found = [reader.read(inputs[:, :, :at_once])]
-        found += [reader.read(inputs[:, :, s : s + 1]) for s in range(at_once, steps)]
+        found = [decoder.extend(inputs[:, :, :at_once])]
+        found += [decoder.extend(inputs[:, :, s : s + 1]) for s in range(at_once, steps)]
         expected = banded(model, inputs, window)[:, :, at_once - 1 :]
     torch.testing.assert_close(torch.stack(found, dim=2), expected, rtol=1e-4, atol=1e-4)
 
@@ -53,11 +53,11 @@ def test_a_ring_that_is_not_full_is_a_plain_cache(engine: str, make_model: MakeM
     inputs = torch.randint(0, V, (1, K, 8))
     with torch.inference_mode():
         plain, ring = (
-            Engine(engine, model, "float32", None).reader(1, 8, kind) for kind in (False, True)
+            Engine(engine, model, "float32", None).decoder(1, 8, kind) for kind in (False, True)
         )
         for s in range(8):
             one = inputs[:, :, s : s + 1]
-            assert torch.equal(plain.read(one), ring.read(one))
+            assert torch.equal(plain.extend(one), ring.extend(one))
 
 
 @pytest.mark.parametrize("pattern", STRIDED)
@@ -69,13 +69,13 @@ def test_a_stream_without_end_begins_like_one_with(
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
     settings = (CONTEXT, [1, 2], prompt_of(prompt))
     endless = stream(model, laid_out, None, *settings, window=window)
-    drawn = torch.cat(list(islice(endless, 40)), dim=2)
+    generated = torch.cat(list(islice(endless, 40)), dim=2)
     # Re-read, the last frames of a window stand beside its end, so whole windows are compared.
     frames = 2 * CONTEXT if window == "reread" else 2 * CONTEXT + 3
     finite = generate(model, laid_out, frames, *settings, window=window)
-    assert torch.equal(finite, drawn[:, :, :frames])
+    assert torch.equal(finite, generated[:, :, :frames])
     if prompt:
-        assert torch.equal(drawn[0, :, :prompt], prompt_of(prompt))
+        assert torch.equal(generated[0, :, :prompt], prompt_of(prompt))
 
 
 def test_a_pattern_of_fixed_length_streams_without_end_too(make_model: MakeModel) -> None:
@@ -86,7 +86,7 @@ def test_a_pattern_of_fixed_length_streams_without_end_too(make_model: MakeModel
 
 
 def test_a_stream_without_end_keeps_its_memory(engine: str, make_model: MakeModel) -> None:
-    """No tensor grows: what the generator's frame and its reader hold is the same size later."""
+    """No tensor grows: what the generator's frame and its decoder hold is the same size later."""
     model = make_model("delay")
     endless = stream(model, make_pattern("delay", K), None, CONTEXT, [1], engine=engine)
 

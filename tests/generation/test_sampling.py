@@ -1,4 +1,4 @@
-"""Sampling: what is kept, how often it is drawn, and from which seed."""
+"""Sampling: what is kept, how often it is sampled, and from which seed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from audiolm.generation.sampling import (
     Sampling,
-    draw_noise,
     guide,
     keep_min_p,
     keep_top_p,
     sample_codes,
+    sample_noise,
 )
 
 
@@ -26,25 +26,25 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def many_draws(
+def many_samples(
     probabilities: list[float], sampling: Sampling, recent: list[int] | None = None
 ) -> Tensor:
-    """20,000 codes drawn from one row."""
+    """20,000 codes sampled from one row."""
     count = 20_000
     logits = torch.tensor(probabilities).log().expand(count, 1, -1)
     rows = None if recent is None else torch.tensor(recent).expand(count, -1)
-    # One long row, cut: a generator for each draw would take longer than the draws.
+    # One long row, cut: a generator for each sample would take longer than the samples.
     width = len(probabilities)
-    noise = draw_noise([generator()], count * 2, width).view(2, count, 1, width)
+    noise = sample_noise([generator()], count * 2, width).view(2, count, 1, width)
     pair = noise[0] if rows is None else torch.cat([noise[0], noise[1]], dim=1)
     return sample_codes(logits, pair, sampling, rows).flatten()
 
 
-def assert_drawn_from(drawn: Tensor, probabilities: list[float]) -> None:
+def assert_sampled_from(sampled: Tensor, probabilities: list[float]) -> None:
     """Pearson's chi-square test at a level of 1 in 10,000 (Wilson and Hilferty's approximation)."""
     expected = torch.tensor(probabilities, dtype=torch.double)
-    expected = expected / expected.sum() * len(drawn)
-    counts = torch.bincount(drawn, minlength=len(expected)).double()
+    expected = expected / expected.sum() * len(sampled)
+    counts = torch.bincount(sampled, minlength=len(expected)).double()
     assert (counts[expected == 0] == 0).all()
     counts, expected = counts[expected > 0], expected[expected > 0]
     freedom = max(1, len(expected) - 1)
@@ -96,27 +96,27 @@ def test_filters_at_their_limits() -> None:
 def test_top_k_keeps_exactly_k_also_among_equals(top_k: int) -> None:
     rows = torch.stack([torch.zeros(10), torch.arange(10.0)])
     logits = rows.expand(2000, 2, 10)
-    noise = draw_noise([generator()], 4000, 10).view(2000, 2, 10)
-    drawn = sample_codes(logits, noise, Sampling(temperature=50.0, top_k=top_k))
+    noise = sample_noise([generator()], 4000, 10).view(2000, 2, 10)
+    sampled = sample_codes(logits, noise, Sampling(temperature=50.0, top_k=top_k))
     largest = min(top_k, 10)
-    assert len(drawn[:, 0].unique()) == largest
-    assert drawn[:, 1].unique().tolist() == list(range(10 - largest, 10))
+    assert len(sampled[:, 0].unique()) == largest
+    assert sampled[:, 1].unique().tolist() == list(range(10 - largest, 10))
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 3, 6, 9])
 @pytest.mark.parametrize("top_p", [None, 0.2, 0.8, 1.0])
 @pytest.mark.parametrize("min_p", [None, 0.01, 0.3])
-def test_codes_drawn_are_those_kept_and_all_of_them(
+def test_codes_sampled_are_those_kept_and_all_of_them(
     top_k: int | None, top_p: float | None, min_p: float | None
 ) -> None:
     row = torch.randn(9, generator=generator(3))
     row[4] = -math.inf
-    noise = draw_noise([generator()], 5000, 9).view(5000, 1, 9)
-    # Sharp enough that the filters differ, flat enough that 5000 draws find all that is left.
+    noise = sample_noise([generator()], 5000, 9).view(5000, 1, 9)
+    # Sharp enough that the filters differ, flat enough that 5000 samples find all that is left.
     sampling = Sampling(temperature=0.8, top_k=top_k, top_p=top_p, min_p=min_p)
-    drawn = sample_codes(row.expand(5000, 1, 9), noise, sampling)
+    sampled = sample_codes(row.expand(5000, 1, 9), noise, sampling)
     wanted = plain_keep((row / 0.8).tolist(), top_k, None if top_p == 1 else top_p, min_p)
-    assert set(drawn.flatten().tolist()) == wanted
+    assert set(sampled.flatten().tolist()) == wanted
 
 
 PROBABILITIES = [0.4, 0.0, 0.3, 0.15, 0.1, 0.05]
@@ -138,7 +138,7 @@ PROBABILITIES = [0.4, 0.0, 0.3, 0.15, 0.1, 0.05]
     ],
 )
 def test_frequencies_are_the_probabilities(settings: dict[str, Any], wanted: list[float]) -> None:
-    assert_drawn_from(many_draws(PROBABILITIES, Sampling(**settings)), wanted)
+    assert_sampled_from(many_samples(PROBABILITIES, Sampling(**settings)), wanted)
 
 
 @pytest.mark.parametrize("temperature", [1, 0.8])
@@ -146,7 +146,7 @@ def test_frequencies_are_the_probabilities(settings: dict[str, Any], wanted: lis
 def test_what_is_off_changes_no_bit(temperature: float, top_k: int | None) -> None:
     """Codes of a seed, written out; they stay the same from version to version."""
     logits = 3 * torch.randn(200, 3, 40, generator=generator())
-    noise = draw_noise([generator(seed) for seed in range(200)], 3, 40)
+    noise = sample_noise([generator(seed) for seed in range(200)], 3, 40)
     assert torch.equal(noise[7], -torch.rand(3, 40, generator=generator(7)).log())
     scores = logits / temperature - noise.log()
     if top_k is not None:
@@ -157,9 +157,9 @@ def test_what_is_off_changes_no_bit(temperature: float, top_k: int | None) -> No
         assert torch.equal(sample_codes(logits, noise, sampling), scores.argmax(dim=-1))
 
 
-def test_temperatures_of_the_codebooks_are_as_drawn_one_by_one() -> None:
+def test_temperatures_of_the_codebooks_are_as_sampled_one_by_one() -> None:
     logits = 3 * torch.randn(4, 3, 50, generator=generator())
-    noise = draw_noise([generator(seed) for seed in range(4)], 3, 50)
+    noise = sample_noise([generator(seed) for seed in range(4)], 3, 50)
     temperatures = [0.3, 1.0, 1.7]
     for rest in ({}, {"top_k": 10}, {"top_p": 0.9}, {"min_p": 0.1}, {"top_k": 20, "top_p": 0.5}):
         together = sample_codes(logits, noise, Sampling(temperature=temperatures, **rest))
@@ -169,16 +169,16 @@ def test_temperatures_of_the_codebooks_are_as_drawn_one_by_one() -> None:
             assert torch.equal(together[:, k], codes[:, 0])
 
 
-def test_half_precision_is_drawn_from_as_if_whole() -> None:
+def test_half_precision_is_sampled_from_as_if_whole() -> None:
     logits = torch.randn(500, 2, 50, generator=generator()).bfloat16()
-    noise = draw_noise([generator()], 1000, 50).view(500, 2, 50)
+    noise = sample_noise([generator()], 1000, 50).view(500, 2, 50)
     sampling = Sampling(temperature=[0.7, 1.3], top_p=0.9)
     assert torch.equal(
         sample_codes(logits, noise, sampling), sample_codes(logits.float(), noise, sampling)
     )
 
 
-def test_excluded_codes_are_never_drawn() -> None:
+def test_excluded_codes_are_never_sampled() -> None:
     """Whatever the settings, and however few codes are left."""
     choose = random.Random(0)
     for trial in range(600):
@@ -209,7 +209,7 @@ def test_excluded_codes_are_never_drawn() -> None:
             repetition_window=window,
         )
         generators = [generator(seed) for seed in range(batch)]
-        noise = draw_noise(generators, codebooks, outputs, window is not None)
+        noise = sample_noise(generators, codebooks, outputs, window is not None)
         recent = None if window is None else torch.randint(-1, outputs, (batch, window))
         codes = sample_codes(logits, noise, sampling, recent)
         assert codes.shape == (batch, codebooks) and codes.dtype == torch.int64
@@ -221,7 +221,7 @@ def test_a_uniform_number_of_0_excludes_no_code(monkeypatch: pytest.MonkeyPatch)
         return row.fill_(low)
 
     monkeypatch.setattr(Tensor, "uniform_", lowest)
-    noise = draw_noise([generator()], 1, 3)
+    noise = sample_noise([generator()], 1, 3)
     logits = torch.tensor([[[-math.inf, 0.0, -math.inf]]])
     assert sample_codes(logits, noise).tolist() == [[1]]
 
@@ -231,8 +231,8 @@ def test_noise_of_a_sample_depends_on_its_seed_alone() -> None:
         return [generator(seed) for seed in seeds]
 
     for again in (False, True):
-        many = draw_noise(generators(3, 4, 5), 2, 7, again)
-        alone = draw_noise(generators(4), 2, 7, again)
+        many = sample_noise(generators(3, 4, 5), 2, 7, again)
+        alone = sample_noise(generators(4), 2, 7, again)
         assert many.shape == (3, 2 + again, 7)
         assert torch.equal(many[1], alone[0])
         assert not torch.equal(many[0], many[1])
@@ -245,31 +245,31 @@ def test_codes_of_a_sample_do_not_depend_on_its_batch() -> None:
     recent = torch.randint(0, 9, (6, 3), generator=generator(1))
     recent[0], recent[1] = -1, int(logits[1, 0].argmax())
 
-    def draw(*rows: int) -> Tensor:
+    def sample(*rows: int) -> Tensor:
         generators = [generator(seed) for seed in rows]
-        drawn = []
+        sampled = []
         for _ in range(20):
-            noise = draw_noise(generators, 2, 9, again=True)
-            drawn.append(sample_codes(logits[list(rows)], noise, sampling, recent[list(rows)]))
-        return torch.stack(drawn, dim=1)
+            noise = sample_noise(generators, 2, 9, again=True)
+            sampled.append(sample_codes(logits[list(rows)], noise, sampling, recent[list(rows)]))
+        return torch.stack(sampled, dim=1)
 
-    many = draw(*range(6))
+    many = sample(*range(6))
     for rows in itertools.permutations(range(6), 2):
-        assert torch.equal(draw(*rows), many[list(rows)])
+        assert torch.equal(sample(*rows), many[list(rows)])
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-def test_repeating_codes_are_drawn_again_from_the_plain_distribution(greedy: bool) -> None:
+def test_repeating_codes_are_sampled_again_from_the_plain_distribution(greedy: bool) -> None:
     narrow = Sampling(temperature=0.5, top_k=1, greedy=greedy, repetition_window=4)
-    assert_drawn_from(many_draws(PROBABILITIES, narrow, [0, 2, 2, -1]), PROBABILITIES)
-    assert set(many_draws(PROBABILITIES, narrow, [-1, 5, 2, 2]).tolist()) == {0}
-    assert set(many_draws(PROBABILITIES, narrow, [-1] * 4).tolist()) == {0}
+    assert_sampled_from(many_samples(PROBABILITIES, narrow, [0, 2, 2, -1]), PROBABILITIES)
+    assert set(many_samples(PROBABILITIES, narrow, [-1, 5, 2, 2]).tolist()) == {0}
+    assert set(many_samples(PROBABILITIES, narrow, [-1] * 4).tolist()) == {0}
 
 
-def test_the_second_draw_has_noise_of_its_own() -> None:
+def test_the_second_sample_has_noise_of_its_own() -> None:
     """With that of the first, it would be the same code."""
     again_at_0 = Sampling(repetition_window=1)
-    assert_drawn_from(many_draws([0.5, 0.5], again_at_0, [0]), [0.25, 0.75])
+    assert_sampled_from(many_samples([0.5, 0.5], again_at_0, [0]), [0.25, 0.75])
 
 
 @pytest.mark.parametrize(
@@ -279,13 +279,13 @@ def test_the_second_draw_has_noise_of_its_own() -> None:
 def test_share_from_which_on_a_code_repeats(share: float, window: int, times: int) -> None:
     sampling = Sampling(greedy=True, repetition_window=window, repetition_share=share)
     below, from_on = ([0] * n + [-1] * (window - n) for n in (times - 1, times))
-    assert set(many_draws([0.6, 0.4], sampling, below).tolist()) == {0}
-    assert set(many_draws([0.6, 0.4], sampling, from_on).tolist()) == {0, 1}
+    assert set(many_samples([0.6, 0.4], sampling, below).tolist()) == {0}
+    assert set(many_samples([0.6, 0.4], sampling, from_on).tolist()) == {0, 1}
 
 
 def test_the_rule_touches_codebook_0_alone() -> None:
     logits = torch.randn(50, 3, 9, generator=generator())
-    noise = draw_noise([generator(seed) for seed in range(50)], 3, 9, again=True)
+    noise = sample_noise([generator(seed) for seed in range(50)], 3, 9, again=True)
     plain = sample_codes(logits, noise[:, :-1], Sampling(top_k=3))
     recent = torch.arange(9).expand(50, 9)  # every code repeats
     found = sample_codes(logits, noise, Sampling(top_k=3, repetition_window=9), recent)
@@ -310,7 +310,7 @@ def test_the_rule_leads_out_of_a_loop() -> None:
             recent = None
             if window is not None:
                 recent = torch.tensor([([-1] * window + codes)[-window:]])
-            noise = draw_noise(source, 1, 8, window is not None)
+            noise = sample_noise(source, 1, 8, window is not None)
             codes.append(int(sample_codes(logits, noise, sampling, recent)))
         return max(len(list(run)) for _, run in itertools.groupby(codes))
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from audiolm.generation import Sampling, generate, loop, stream
-from audiolm.generation.decoder import Reader
-from audiolm.generation.engines.eager import ROWS, EagerStep
+from audiolm.generation.decoder import Decoder
+from audiolm.generation.engines.eager import ROWS, EagerDecodeStep
 from audiolm.generation.engines.engine import Engine
 from audiolm.model import PATTERNS, AudioLM, make_pattern
 
@@ -30,7 +30,7 @@ class Uncached:
         self.model = model
         self.inputs = torch.empty(0)
 
-    def read(self, new: torch.Tensor) -> torch.Tensor:
+    def extend(self, new: torch.Tensor) -> torch.Tensor:
         self.inputs = torch.cat([self.inputs, new], dim=2) if self.inputs.numel() else new
         return self.model.extend(self.inputs)[:, :, -1]
 
@@ -57,7 +57,7 @@ def test_every_engine_gives_the_logits_of_no_cache(
         return sample_codes(logits, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "sample_codes", recording)
-    draw = partial(
+    sample = partial(
         generate,
         model,
         make_pattern(pattern, K),
@@ -67,11 +67,11 @@ def test_every_engine_gives_the_logits_of_no_cache(
         prompt_of(prompt),
         window="reread",
     )
-    found = draw(engine=engine)
+    found = sample(engine=engine)
     cached = list(seen)
     seen.clear()
-    monkeypatch.setattr(Engine, "reader", lambda *_, **__: Uncached(model))
-    assert torch.equal(draw(engine="eager"), found)
+    monkeypatch.setattr(Engine, "decoder", lambda *_, **__: Uncached(model))
+    assert torch.equal(sample(engine="eager"), found)
     assert found.shape == (2, K, frames) and len(cached) == len(seen)
     for one, other in zip(cached, seen, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
@@ -85,14 +85,14 @@ def test_a_sample_depends_on_its_own_seed_only(
     model = make_model(pattern)
     seeds = list(range(2 * ROWS + 1))
 
-    def draw(chosen: list[int]) -> torch.Tensor:
+    def sample(chosen: list[int]) -> torch.Tensor:
         laid_out = make_pattern(pattern, K)
         prompt_codes = prompt_of(prompt)
         return generate(model, laid_out, 2 * CONTEXT, CONTEXT, chosen, prompt_codes, engine=engine)
 
-    many = draw(seeds)
+    many = sample(seeds)
     for chosen in ([4], [4, 3], seeds[:ROWS], seeds[::-1], [4] * 3):
-        assert torch.equal(draw(chosen), many[chosen])
+        assert torch.equal(sample(chosen), many[chosen])
     assert len({tuple(row.flatten().tolist()) for row in many}) == len(seeds)
 
 
@@ -104,12 +104,12 @@ def test_logits_of_a_sample_are_the_same_bits_in_every_batch(width: int) -> None
     steps = torch.randint(0, V, (2 * ROWS + 3, K, CONTEXT))
 
     def last_logits(rows: torch.Tensor) -> torch.Tensor:
-        reader = Reader(model, EagerStep(model, len(rows), CONTEXT, False, None), None)
+        decoder = Decoder(model, EagerDecodeStep(model, len(rows), CONTEXT, False, None), None)
         inputs = torch.cat([torch.full_like(rows[:, :, :1], V), rows], dim=2)
         with torch.inference_mode():
-            reader.read(inputs[:, :, :3])  # several steps at once, then one by one
+            decoder.extend(inputs[:, :, :3])  # several steps at once, then one by one
             return torch.cat(
-                [reader.read(inputs[:, :, s : s + 1]) for s in range(3, CONTEXT)], dim=-1
+                [decoder.extend(inputs[:, :, s : s + 1]) for s in range(3, CONTEXT)], dim=-1
             )
 
     whole = last_logits(steps)
@@ -231,11 +231,11 @@ def test_a_prompt_may_be_of_any_whole_numbers(
 ) -> None:
     prompt = prompt_of(CONTEXT)
     assert prompt is not None
-    draw = partial(
+    sample = partial(
         generate, make_model("delay"), make_pattern("delay", K), 3 * CONTEXT, CONTEXT, [0, 1]
     )
-    expected = draw(prompt, engine=engine, window=window)
-    found = draw(prompt.to(dtype), engine=engine, window=window)
+    expected = sample(prompt, engine=engine, window=window)
+    found = sample(prompt.to(dtype), engine=engine, window=window)
     assert found.dtype == torch.int64 and torch.equal(found, expected)
 
 
@@ -248,7 +248,7 @@ def test_a_prompt_may_be_of_any_whole_numbers(
         (3, CONTEXT, K + 1, "lays out 4 codebooks, the model has 3"),
     ],
 )
-def test_nothing_to_draw_and_patterns_that_do_not_fit(
+def test_nothing_to_generate_and_patterns_that_do_not_fit(
     make_model: MakeModel, frames: int, context: int, codebooks: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""What can be told, in words and as tensors, and how tensors are left out at random."""
+"""Conditions, by name and as tensors, and how tensors are dropped at random."""
 
 from __future__ import annotations
 
@@ -6,53 +6,60 @@ import pytest
 import torch
 
 from audiolm.model import AudioLM
-from audiolm.model.condition_vocabulary import Vocabulary, stack_rows
-from audiolm.model.conditioning import FIRST_CHARACTER, START, drop_conditions, not_told
+from audiolm.model.condition_vocabulary import ConditionVocabulary, stack_rows
+from audiolm.model.conditioning import FIRST_CHARACTER, START, drop_conditions, null_conditions
 
-ALL = Vocabulary({"label": ["7", "one"], "speaker": ["ada"]}, "text", "abc ", 9, "emb", 2)
+ALL = ConditionVocabulary({"label": ["7", "one"], "speaker": ["ada"]}, "text", "abc ", 9, "emb", 2)
 
 
 def test_words_become_numbers() -> None:
-    told = ALL.encode(
+    encoded = ALL.encode(
         [{"label": 7, "text": " A\tb "}, {"speaker": "ada", "emb": "[1, -2]"}, {"text": "c"}]
     )
-    assert told["labels"].tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert encoded["labels"].tolist() == [[1, 0], [0, 1], [0, 0]]
     a, b, space = (FIRST_CHARACTER + "abc ".index(c) for c in "ab ")
-    assert told["text"].tolist() == [[START, a, space, b], [START, 0, 0, 0], [START, a + 2, 0, 0]]
-    assert told["vector"][1].tolist() == [1, -2] and told["vector"][0].isnan().all()
+    assert encoded["text"].tolist() == [
+        [START, a, space, b],
+        [START, 0, 0, 0],
+        [START, a + 2, 0, 0],
+    ]
+    assert encoded["vector"][1].tolist() == [1, -2] and encoded["vector"][0].isnan().all()
 
 
 def test_a_vocabulary_is_plain_data() -> None:
-    assert Vocabulary.from_settings(ALL.settings()) == ALL
+    assert ConditionVocabulary.from_settings(ALL.settings()) == ALL
     wrong = [{"colour": 1}, {"labels": {"a": [1]}}, {"text": 5}, {"drop": "x"}, {"alphabet": None}]
     for other in wrong:
         with pytest.raises(TypeError):
-            Vocabulary.from_settings({**ALL.settings(), **other})
+            ConditionVocabulary.from_settings({**ALL.settings(), **other})
 
 
-def test_characters_never_seen_are_left_out_and_can_be_named() -> None:
+def test_characters_never_seen_are_skipped_and_can_be_named() -> None:
     assert ALL.readable("Ab! \N{LATIN SMALL LETTER E WITH ACUTE} c") == "ab c"
     assert ALL.unknown_characters("x a x y") == "xy"
     # A composed and a combining accent are one character.
-    french = Vocabulary({}, "text", "\N{LATIN SMALL LETTER E WITH ACUTE}", 3)
+    french = ConditionVocabulary({}, "text", "\N{LATIN SMALL LETTER E WITH ACUTE}", 3)
     assert french.readable("E\N{COMBINING ACUTE ACCENT}") == french.alphabet
     # What is left may not melt into a character that is not in the alphabet.
-    loose = Vocabulary({}, "text", "e\N{COMBINING ACUTE ACCENT}", 3)
+    loose = ConditionVocabulary({}, "text", "e\N{COMBINING ACUTE ACCENT}", 3)
     assert loose.encode([{"text": "ex\N{COMBINING ACUTE ACCENT}"}])["text"].shape == (1, 3)
 
 
-def test_what_a_collection_says_and_the_model_does_not_know_is_not_told() -> None:
+def test_what_a_collection_says_and_the_model_does_not_know_is_dropped() -> None:
     known = [{"label": "two", "text": "xyz", "mood": "x"}, {"label": "one", "text": "a" * 10}]
-    told = stack_rows([ALL.encode_known(values) for values in known])
-    assert told["labels"].tolist() == [[0, 0], [2, 0]]
-    assert told["text"].tolist() == [[START], [START]]
+    encoded = stack_rows([ALL.encode_known(values) for values in known])
+    assert encoded["labels"].tolist() == [[0, 0], [2, 0]]
+    assert encoded["text"].tolist() == [[START], [START]]
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("values", "message"),
     [
-        ({"label": "on"}, "label=on is no label .* did you mean one.; choose 7, one"),
-        ({"lable": "one"}, "lable is none of .* did you mean label.; it has label, speaker, text"),
+        ({"label": "on"}, "label=on is not a label .* did you mean one.; choose 7, one"),
+        (
+            {"lable": "one"},
+            "lable is not a condition of .* did you mean label.; it has label, speaker, text",
+        ),
         ({"text": ""}, "text='' holds no character"),
         ({"text": "xyz"}, "text='xyz' holds no character"),
         ({"text": "abc" * 4}, "12 characters, the longest text in training had 9"),
@@ -63,13 +70,13 @@ def test_what_a_collection_says_and_the_model_does_not_know_is_not_told() -> Non
     ],
     ids=str,
 )
-def test_what_cannot_be_told(told: dict[str, object], message: str) -> None:
+def test_what_cannot_be_a_condition(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ALL.encode([told])
+        ALL.encode([values])
 
 
-def test_without_dropping_all_must_be_told() -> None:
-    strict = Vocabulary({"label": ["a"], "speaker": ["b"]}, drop=0.0)
+def test_without_dropping_all_must_be_given() -> None:
+    strict = ConditionVocabulary({"label": ["a"], "speaker": ["b"]}, drop=0.0)
     strict.encode([{"label": "a", "speaker": "b"}])
     with pytest.raises(ValueError, match=r"conditioning.speaker is not given.*drop=0"):
         strict.encode([{"label": "a"}])
@@ -104,15 +111,15 @@ def test_conditions_are_dropped_as_often_as_asked() -> None:
     )
 
 
-def test_untold_is_what_was_never_told() -> None:
-    told = ALL.encode([{"label": "one", "text": "abc", "emb": [1, 2]}])
+def test_null_conditions_are_those_of_what_was_never_given() -> None:
+    encoded = ALL.encode([{"label": "one", "text": "abc", "emb": [1, 2]}])
     never = ALL.encode([{}])
-    assert torch.equal(not_told(told)["labels"], never["labels"])
+    assert torch.equal(null_conditions(encoded)["labels"], never["labels"])
     conditioner = ALL.make_conditioner(16, 2, 0.0)
     model = AudioLM(2, 5, 9, 16, 1, 2, conditioner=conditioner).eval()
     steps = torch.zeros(1, 2, 4, dtype=torch.long)
     for other in (never, conditioner.nothing(1)):
-        torch.testing.assert_close(model(steps, not_told(told)), model(steps, other))
+        torch.testing.assert_close(model(steps, null_conditions(encoded)), model(steps, other))
 
 
 def test_conditions_reach_every_step_and_nothing_comes_from_the_future() -> None:
@@ -131,10 +138,10 @@ def test_conditions_reach_every_step_and_nothing_comes_from_the_future() -> None
 
 
 def test_ids_of_ends_and_empty_cells_are_no_codes() -> None:
-    plain, ends = (AudioLM(2, 5, 9, 16, 1, 2, end_token=end) for end in (False, True))
+    plain, with_end = (AudioLM(2, 5, 9, 16, 1, 2, end_token=end) for end in (False, True))
     assert (plain.num_outputs, plain.special) == (5, 5)
-    assert (ends.num_outputs, ends.special) == (6, 6)
-    logits = ends(torch.full((1, 2, 3), ends.special))
+    assert (with_end.num_outputs, with_end.special) == (6, 6)
+    logits = with_end(torch.full((1, 2, 3), with_end.special))
     assert logits.shape == (1, 2, 3, 6)
     assert logits[:, 0].isfinite().all() and (logits[:, 1, :, 5] == -torch.inf).all()
     assert logits[:, 1, :, :5].isfinite().all()

@@ -1,4 +1,4 @@
-"""Patterns: drawings, the formula, and a round trip."""
+"""Patterns: diagrams, the formula, and a round trip."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ from audiolm.model.patterns import (
     occupied_cells,
 )
 
-# The drawings of the module's docstring.
-DRAWN = {
+# The diagrams of the module's docstring.
+DIAGRAMS = {
     "parallel": ["0123", "0123", "0123"],
     "delay": ["0123..", ".0123.", "..0123"],
     "flatten": ["0..1..2..3..", ".0..1..2..3.", "..0..1..2..3"],
@@ -23,11 +23,11 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_drawing(name: str) -> None:
+def test_diagram(name: str) -> None:
     codes = torch.arange(4).expand(1, 3, 4)
     steps = interleave(codes, make_pattern(name, 3).positions(4), special=9)
-    drawn = ["".join("." if c == 9 else str(int(c)) for c in row) for row in steps[0]]
-    assert drawn == DRAWN[name]
+    diagram = ["".join("." if c == 9 else str(int(c)) for c in row) for row in steps[0]]
+    assert diagram == DIAGRAMS[name]
 
 
 @pytest.mark.parametrize("name", PATTERNS)

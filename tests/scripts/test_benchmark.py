@@ -63,9 +63,9 @@ def test_the_model_is_measured(run_script: RunScript, workplace: Path) -> None:
     written = json.loads((workplace / "benchmark.json").read_text())
     assert list(written["sections"]) == ["train", "generate", "length"]
     for section in written["sections"].values():
-        assert [figure["name"] for figure in section["figures"][:3]] == LIMITS
-        assert all(figure["name"] in result.out for figure in section["figures"])
-        shares = [figure["share_of_limit"] for figure in section["figures"]]
+        assert [measurement["name"] for measurement in section["measurements"][:3]] == LIMITS
+        assert all(measurement["name"] in result.out for measurement in section["measurements"])
+        shares = [measurement["share_of_limit"] for measurement in section["measurements"]]
         assert all(0 < share < 1.2 for share in shares if share is not None)
         assert any(shares) and section["facts"]
     assert written["settings"]["compared"]["frames"] == 12
@@ -83,15 +83,15 @@ def test_encoding_and_data_are_measured(
     assert list(written["sections"]) == ["encode", "data"]
     encode, data = written["sections"].values()
     for section in (encode, data):
-        names = [figure["name"] for figure in section["figures"]]
+        names = [measurement["name"] for measurement in section["measurements"]]
         assert names[:3] == LIMITS
         assert all(name in result.out for name in names)
-        assert all(figure["rate"]["median"] > 0 for figure in section["figures"])
-    shares = [figure["share_of_limit"] for figure in encode["figures"][3:]]
+        assert all(measurement["rate"]["median"] > 0 for measurement in section["measurements"])
+    shares = [measurement["share_of_limit"] for measurement in encode["measurements"][3:]]
     assert len(shares) == 8 and all(0 < share < 1 for share in shares)
     same = [text for name, text in encode["facts"].items() if "codes the same" in name]
     assert len(same) == 2 and all(float(text.split(" %")[0]) >= 99.9 for text in same)
-    assert any("this package" in figure["name"] for figure in data["figures"])
+    assert any("this package" in measurement["name"] for measurement in data["measurements"])
     assert "times the windows" in data["facts"]["loader / training step"]
     assert written["settings"]["rounds"] == 1 and written["machine"]["threads"] >= 1
     assert result.out.splitlines()[-1] == "results   results/speed.json"

@@ -97,7 +97,7 @@ def test_folders(workplace: Path, run_script: RunScript) -> None:
     Path("bad/text.wav").write_text("not a sound")
     soundfile.write("bad/silent.wav", np.zeros(400), 800)
     refused(run_script("train_codec", "data.path=bad", *TINY_CODEC), "none of its 2 recordings")
-    # The long one is needed to train on, and is the one that is held out.
+    # The long one is needed to train on, and is the one for validation.
     Path("one").mkdir()
     soundfile.write("one/x.wav", np.random.default_rng(0).normal(0, 0.1, 200), 800)
     refused(
@@ -129,7 +129,7 @@ def test_checkpoints(
     ):
         result = run_script("train_codec", *tiny, f"ckpt_path={whole}", change)
         refused(result, "last.ckpt", *parts)
-    # Files that are no codec's checkpoint.
+    # Files that are not a codec's checkpoint.
     cut = whole.with_name("cut.ckpt")
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     refused(run_script("train_codec", *tiny, f"ckpt_path={cut}"), "cut.ckpt", "cut short")
@@ -152,7 +152,7 @@ def test_checkpoints(
 def test_a_codec_of_another_kind(
     workplace: Path, run_script: RunScript, local: list[str], codec_folder: Path
 ) -> None:
-    """Settings that do not belong to the weights, and a file that is no codec."""
+    """Settings that do not belong to the weights, and a file that is not a codec."""
     shutil.copytree(codec_folder, "codec")
     (settings,) = Path("codec").glob("*.json")
     settings.write_text(settings.read_text().replace('"n_filters": 4', '"n_filters": 8'))

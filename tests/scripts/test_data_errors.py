@@ -21,7 +21,8 @@ from .conftest import Result, RunScript
         ("prepare", ["prepare.num_workers=-1"], "prepare.num_workers=-1"),
         ("prepare", ["data.store=file"], "file is a file"),
         ("prepare", ["data.store=file/below"], "file is a file"),
-        ("prepare", ["shard=2", "num_shards=2"], "shards count from 0, give 0 to 1"),
+        ("prepare", ["part=2", "num_parts=2"], "parts count from 0, give 0 to 1"),
+        ("prepare", ["shard=0"], "shard is called part now; pass part=0"),
         ("prepare", ["rules.silent.action=dropp"], "drop, report, off"),
         ("prepare", ["data=folder", "data.path=nowhere"], "nowhere"),
         ("prepare", ["data=librispeech"], "data.root is not set"),
@@ -51,9 +52,9 @@ def test_two_parts_give_the_store_of_one_run_which_trains_alone_and_in_a_mix(
 ) -> None:
     codec = ["codec=local", f"codec.path={codec_folder}"]
     data = ["data=folder", f"data.path={recordings}", *codec]
-    part = run_script("prepare", *data, "shard=1", "num_shards=2", "data.store=parts")
+    part = run_script("prepare", *data, "part=1", "num_parts=2", "data.store=parts")
     assert part.code == 0, part.err
-    assert run_script("prepare", *data, "shard=0", "num_shards=2", "data.store=parts").code == 0
+    assert run_script("prepare", *data, "part=0", "num_parts=2", "data.store=parts").code == 0
     assert run_script("prepare", *data, "data.store=whole").code == 0
     same = [sorted(p.name for p in Path(s).glob("clips-*")) for s in ("parts", "whole")]
     assert same[0] == same[1]
@@ -65,7 +66,7 @@ def test_two_parts_give_the_store_of_one_run_which_trains_alone_and_in_a_mix(
         result = run_script("train", *arguments)
         assert result.code == 0, result.err
         result = run_script("evaluate", f"ckpt_path={run}/checkpoints/last.ckpt")
-        assert result.code == 0 and "held-out codes" in result.out, result.err
+        assert result.code == 0 and "validation codes" in result.out, result.err
     again = ["ckpt_path=last", "trainer.max_steps=4", "data.mix={parts: 1, whole: 1}"]
     result = run_script("train", *mixed, *again)
     assert result.code == 2 and "data.mix" in result.err, result.err

@@ -101,7 +101,7 @@ def test_folders_without_audio(workplace: Path, run_script: RunScript, codec_fol
     refused(prepare("bad"), "2")
 
 
-def test_bad_files_among_good_ones_are_left_out_and_listed(
+def test_bad_files_among_good_ones_are_skipped_and_listed(
     workplace: Path, run_script: RunScript, codec_folder: Path
 ) -> None:
     folder = workplace / "mixed"

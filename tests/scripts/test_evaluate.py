@@ -22,7 +22,7 @@ from audiolm.tokens import TokenStore
 
 from .conftest import ROOT, RunScript
 
-FIGURES = ("num_samples=3", "duration=1.2")
+OPTIONS = ("num_samples=3", "duration=1.2")
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -31,8 +31,8 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def evaluation(run: Path) -> dict[str, Any]:
-    figures: dict[str, Any] = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
-    return figures
+    metrics: dict[str, Any] = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
+    return metrics
 
 
 @pytest.fixture(scope="module")
@@ -71,37 +71,37 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_is_measured_and_written(run: Path, run_script: RunScript) -> None:
-    ran = run_script("evaluate", *FIGURES)
+    ran = run_script("evaluate", *OPTIONS)
     assert ran.code == 0, ran.err
-    figures = evaluation(run)
-    rows = figures["nats_per_code"]
+    metrics = evaluation(run)
+    rows = metrics["nats_per_code"]
     assert [row["codebook"] for row in rows] == [0, 1, 2, 3, "mean"]
     assert rows[1]["uniform"] == pytest.approx(math.log(32))
     for row in rows:  # an untrained model: no better than guessing, and sure of nothing
         assert 0.5 * row["uniform"] < row["model"] < 1.2 * row["uniform"]
         assert 0 <= row["calibration_error"] < 0.5
         assert row["bigram"] < 1.3 * row["unigram"]
-    frames = figures["held_out_codes"] / 4
-    assert figures["held_out_seconds"] == pytest.approx(frames * 12 / 800)
+    frames = metrics["validation_codes"] / 4
+    assert metrics["validation_seconds"] == pytest.approx(frames * 12 / 800)
     # A second has 800 / 12 frames of four codes and now and then an end, which costs too.
     codes = rows[-1]["model"] * 4 * 800 / 12 / math.log(2)
-    assert codes < figures["bits_per_second"] < 1.05 * codes
-    assert figures["codec_bits_per_second"] == pytest.approx(4 * 5 * 800 / 12)
-    bins = figures["calibration"]["all"]
-    assert len(bins) == 15 and sum(b["codes"] for b in bins) > figures["held_out_codes"]
+    assert codes < metrics["bits_per_second"] < 1.05 * codes
+    assert metrics["codec_bits_per_second"] == pytest.approx(4 * 5 * 800 / 12)
+    bins = metrics["calibration"]["all"]
+    assert len(bins) == 15 and sum(b["codes"] for b in bins) > metrics["validation_codes"]
 
-    clips = figures["clips"]
-    assert clips["num_clips"] == {"generated": 3, "held_out": 3, "training": 3}
+    clips = metrics["clips"]
+    assert clips["num_clips"] == {"generated": 3, "validation": 3, "training": 3}
     assert clips["most_seconds"] == pytest.approx(1.2)
-    assert figures["sampling"]["seeds"] == [0, 1, 2]
+    assert metrics["sampling"]["seeds"] == [0, 1, 2]
     for distances in clips["frechet"].values():
         assert distances["generated"] > 0 and distances["training"] > 0
     for name in ("all_codebooks", "codebook_0"):
-        shared = figures["memorisation"][name]
-        assert len(shared["generated"]) == len(shared["held_out"]) == 3
+        shared = metrics["memorisation"][name]
+        assert len(shared["generated"]) == len(shared["validation"]) == 3
         assert all(r["seconds"] <= r["of_seconds"] for kind in shared.values() for r in kind)
     assert (run / "evaluation.png").stat().st_size > 10_000
-    for words in ("bits a second of audio", "Fréchet distance", "shared with training"):
+    for words in ("bits per second of audio", "Fréchet distance", "shared with training"):
         assert words in ran.out
     # The same W&B run as the training's.
     assert "wandb sync" in ran.out
@@ -109,22 +109,22 @@ def test_everything_is_measured_and_written(run: Path, run_script: RunScript) ->
     assert len(list(run.glob("wandb/offline-run-*"))) == 2 and len(ids) == 1
 
 
-def test_the_slow_parts_can_be_left_out(run: Path, workplace: Path, run_script: RunScript) -> None:
+def test_the_slow_parts_can_be_skipped(run: Path, workplace: Path, run_script: RunScript) -> None:
     ran = run_script("evaluate", "num_samples=0", "logger=csv")
     assert ran.code == 0, ran.err
     alone = evaluation(run)
     assert "clips" not in alone and "W&B" not in ran.out and "samples" not in ran.out
     shutil.rmtree(run / "wandb")  # trained without
-    ran = run_script("evaluate", *FIGURES, "audit=false", f"out={workplace / 'elsewhere.json'}")
+    ran = run_script("evaluate", *OPTIONS, "audit=false", f"out={workplace / 'elsewhere.json'}")
     assert ran.code == 0, ran.err
     assert "W&B" not in ran.out and not (run / "wandb").exists()
-    figures = json.loads((workplace / "elsewhere.json").read_text())
+    metrics = json.loads((workplace / "elsewhere.json").read_text())
     assert (workplace / "elsewhere.png").is_file()
-    assert "clips" in figures and "memorisation" not in figures
-    assert figures["nats_per_code"] == alone["nats_per_code"]
+    assert "clips" in metrics and "memorisation" not in metrics
+    assert metrics["nats_per_code"] == alone["nats_per_code"]
 
 
-def test_samples_are_told_what_held_out_clips_are(
+def test_samples_have_the_conditions_of_validation_clips(
     workplace: Path, run_script: RunScript, local: list[str], spoken: Path
 ) -> None:
     arguments = [*local[:2], f"data.path={spoken}", *local[3:], "conditioning=label"]
@@ -133,37 +133,39 @@ def test_samples_are_told_what_held_out_clips_are(
     trained = run_script("train", *arguments)
     assert trained.code == 0, trained.err
     run = only(workplace, "runs/folder/*")
-    ran = run_script("evaluate", *FIGURES, "sampling.guidance=2")
+    ran = run_script("evaluate", *OPTIONS, "sampling.guidance=2")
     assert ran.code == 0, ran.err
-    figures = evaluation(run)
-    told, untold = (figures["nats_per_code"][-1][n] for n in ("model", "without_conditions"))
-    assert told < untold and figures["conditions_bits_per_second"] > 0
-    assert figures["sampling"]["guidance"] == 2
-    assert 0 <= figures["clips"]["ended"] <= 1
-    # Twice as long as the longest held-out clip, or what was asked for.
-    assert figures["clips"]["most_seconds"] == pytest.approx(1.2)
+    metrics = evaluation(run)
+    conditional, unconditional = (
+        metrics["nats_per_code"][-1][n] for n in ("model", "without_conditions")
+    )
+    assert conditional < unconditional and metrics["conditions_bits_per_second"] > 0
+    assert metrics["sampling"]["guidance"] == 2
+    assert 0 <= metrics["clips"]["ended"] <= 1
+    # Twice as long as the longest validation clip, or what was asked for.
+    assert metrics["clips"]["most_seconds"] == pytest.approx(1.2)
     pytest.importorskip("transformers")
     empty = f"published_models.recogniser={workplace}"
-    missing = run_script("evaluate", *FIGURES, "published=[wer]", empty)
+    missing = run_script("evaluate", *OPTIONS, "published=[wer]", empty)
     assert missing.code == 2 and "published=wer: its weights cannot be had" in missing.err
 
 
-def test_a_copy_of_the_training_set_is_told(
+def test_a_copy_of_the_training_set_is_found(
     run: Path, trained: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A "model" that gives back a stretch of a training clip."""
+    """A "model" that gives back a span of a training clip."""
     store = TokenStore(only(trained, "data/tokens/*"))
     clip = int(split_clips(store, 0.2).train["clip"][3])
-    stretch = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
-    monkeypatch.setattr(samples, "generate", lambda *_, **__: stretch[None].repeat(3, 1, 1))
-    ran = run_script("evaluate", *FIGURES)
+    span = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
+    monkeypatch.setattr(samples, "generate", lambda *_, **__: span[None].repeat(3, 1, 1))
+    ran = run_script("evaluate", *OPTIONS)
     assert ran.code == 0, ran.err
     for runs in evaluation(run)["memorisation"].values():
         for found in runs["generated"]:
             assert found["clip"] == store.record(clip)["id"]
             assert found["seconds"] == pytest.approx(50 * 12 / 800)
             assert found["clip_at_seconds"] == pytest.approx(20 * 12 / 800)
-        assert all(found["seconds"] < 0.75 for found in runs["held_out"])
+        assert all(found["seconds"] < 0.75 for found in runs["validation"])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_a_copy_of_the_training_set_is_told(
         (["published=[fad]", "num_samples=0"], "raise num_samples"),
         (["published=[pesq]"], "published=pesq is unknown; choose of fad, clap, dnsmos, wer"),
         (["published=fad"], "published=fad must be a list"),
-        (["published=[clap]"], "this model is told nothing"),
+        (["published=[clap]"], "this model is unconditional"),
     ],
 )
 def test_what_is_wrong_in_one_line(

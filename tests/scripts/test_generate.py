@@ -67,7 +67,7 @@ def test_a_stream_is_the_sound_that_would_have_been(
     ]
 
 
-def test_ctrl_c_keeps_a_playable_file_and_its_figures(
+def test_ctrl_c_keeps_a_playable_file_and_its_metrics(
     workplace: Path, run_script: RunScript, checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, blocks = GrowingWav.write, 0
@@ -102,9 +102,9 @@ def test_raw_sound_is_that_of_the_file_and_nothing_else(
     done = subprocess.run(command, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(np.frombuffer(done.stdout, "<i2"), samples)
-    told = done.stderr.decode()
-    assert "| aplay -f S16_LE -r 800 -c 1" in told and "ffplay" in told
-    assert "first sound after" in told
+    printed = done.stderr.decode()
+    assert "| aplay -f S16_LE -r 800 -c 1" in printed and "ffplay" in printed
+    assert "first sound after" in printed
 
 
 def test_a_reader_may_leave(workplace: Path, checkpoint: str) -> None:
@@ -114,12 +114,12 @@ def test_a_reader_may_leave(workplace: Path, checkpoint: str) -> None:
         assert process.stdout is not None and process.stderr is not None
         assert len(process.stdout.read(1000)) == 1000
         process.stdout.close()
-        told = process.stderr.read().decode()
-        assert process.wait(timeout=300) == 0, told
-    assert "Traceback" not in told and "Broken pipe" not in told and "error" not in told
+        printed = process.stderr.read().decode()
+        assert process.wait(timeout=300) == 0, printed
+    assert "Traceback" not in printed and "Broken pipe" not in printed and "error" not in printed
 
 
-def test_a_closed_standard_output_is_told(
+def test_a_closed_standard_output_is_reported(
     workplace: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)  # as after >&-
@@ -135,25 +135,25 @@ def test_the_prompt_is_not_counted_as_drawn(
 ) -> None:
     soundfile.write("prompt.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 800)
     settings = [checkpoint, "prompt=prompt.wav", "num_samples=2", "seed=5", ENDLESS, *more]
-    figures = {}
+    metrics = {}
     for drawn in (0, 1):
         duration = 0.3 + drawn
         made = run_script(
             "generate", *settings, f"out={drawn}", f"duration={duration}", "prompt_duration=0.3"
         )
         assert made.code == 0, made.err
-        figures[drawn] = json.loads(Path(f"{drawn}/sample_000.json").read_text())
-        assert figures[drawn]["duration"] == duration
+        metrics[drawn] = json.loads(Path(f"{drawn}/sample_000.json").read_text())
+        assert metrics[drawn]["duration"] == duration
         assert ("nothing was drawn" in made.out) == (not drawn)
         assert ("frames/s" in made.out) == bool(drawn)
         assert ("first sound, the prompt's, after" in made.out) == bool(more)
-    assert figures[0]["frames_per_second"] is None and figures[0]["realtime_factor"] is None
+    assert metrics[0]["frames_per_second"] is None and metrics[0]["realtime_factor"] is None
     # 800 Hz in frames of 12 samples.
-    rate = figures[1]["frames_per_second"] / figures[1]["realtime_factor"]
+    rate = metrics[1]["frames_per_second"] / metrics[1]["realtime_factor"]
     assert rate == pytest.approx(800 / 12)
 
 
-def test_figures_count_what_was_drawn_behind_the_prompt(
+def test_metrics_count_what_was_drawn_behind_the_prompt(
     run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
@@ -202,7 +202,7 @@ def test_what_does_not_go_together_is_refused(
     assert not (run_folder / "generated").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told_at_once(
+def test_a_folder_that_cannot_be_made_is_reported_at_once(
     workplace: Path, run_script: RunScript, checkpoint: str
 ) -> None:
     Path("taken").write_text("a file")

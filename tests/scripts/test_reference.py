@@ -17,7 +17,7 @@ from .conftest import ROOT
 
 
 class Row(NamedTuple):
-    """A figure of scores.json, by its path there, with what it is and the bounds it must keep."""
+    """A metric of scores.json, by its path there, with what it is and the bounds it must keep."""
 
     name: str
     reference: float
@@ -40,7 +40,7 @@ def reference_table() -> list[Row]:
     ]
 
 
-def figure(scores: dict[str, Any], name: str) -> float:
+def metric(scores: dict[str, Any], name: str) -> float:
     value: Any = scores
     for key in name.split("/"):
         value = value[key]
@@ -49,7 +49,11 @@ def figure(scores: dict[str, Any], name: str) -> float:
 
 def test_the_table_is_whole_and_keeps_its_own_bounds() -> None:
     rows = reference_table()
-    for kind in ("held_out/nats_per_code_k0", "held_out/bits_per_second", "samples/legal_notes"):
+    for kind in (
+        "validation/nats_per_code_k0",
+        "validation/bits_per_second",
+        "samples/legal_notes",
+    ):
         assert kind in [row.name for row in rows]
     assert sum(row.name.startswith("seconds/") for row in rows) == 3
     for row in rows:
@@ -64,9 +68,9 @@ def test_the_default_run_keeps_to_the_table(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("runs/demo/*/scores.json")
     scores = json.loads(file.read_text(encoding="utf-8"))
     outside = [
-        f"{row.name} is {figure(scores, row.name):.3f}, not in {row.least} .. {row.most}"
+        f"{row.name} is {metric(scores, row.name):.3f}, not in {row.least} .. {row.most}"
         for row in reference_table()
-        if not row.least <= figure(scores, row.name) <= row.most
+        if not row.least <= metric(scores, row.name) <= row.most
     ]
     assert not outside, "; ".join(outside)
     samples, ceiling = scores["samples"], scores["ceiling"]

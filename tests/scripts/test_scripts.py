@@ -34,7 +34,7 @@ def metrics(run: Path) -> list[dict[str, str]]:
 def test_from_recordings_to_sound(workplace: Path, run_script: RunScript, local: list[str]) -> None:
     trained = run_script("train", *local)
     assert trained.code == 0, trained.err
-    for promised in ("parameters", "yardsticks", "uniform 3.466 nats", "unigram", "next "):
+    for promised in ("parameters", "baselines", "uniform 3.466 nats", "unigram", "next "):
         assert promised in trained.out
     run = only(workplace, "runs/folder/*")
     for file in (
@@ -53,13 +53,13 @@ def test_from_recordings_to_sound(workplace: Path, run_script: RunScript, local:
 
     evaluated = run_script("evaluate", *local[1:3])
     assert evaluated.code == 0, evaluated.err
-    figures = json.loads((run / "evaluation.json").read_text())
-    mean = figures["nats_per_code"][-1]
+    found = json.loads((run / "evaluation.json").read_text())
+    mean = found["nats_per_code"][-1]
     best = min(float(row["valid/nats_per_code"]) for row in rows if row["valid/nats_per_code"])
     assert mean["model"] == pytest.approx(best, rel=0.01)  # training validates in bfloat16
     # Codebook 0 has one outcome more: the end of the clip.
-    assert figures["nats_per_code"][0]["uniform"] == pytest.approx(math.log(33))
-    assert figures["nats_per_code"][1]["uniform"] == pytest.approx(math.log(32))
+    assert found["nats_per_code"][0]["uniform"] == pytest.approx(math.log(33))
+    assert found["nats_per_code"][1]["uniform"] == pytest.approx(math.log(32))
 
     # The second command needs the first one's folder and nothing else, wherever it lies.
     moved = workplace / "sent, by (a friend's) = {é}"

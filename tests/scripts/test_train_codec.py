@@ -57,7 +57,7 @@ def test_from_recordings_to_a_codec_to_a_language_model_to_sound(
 ) -> None:
     trained = run_script("train_codec", *tiny)
     assert trained.code == 0, trained.err
-    for promised in ("parameters", "4 codebooks of 32 codes", "held out", "finished  6 steps"):
+    for promised in ("parameters", "4 codebooks of 32 codes", "valid", "finished  6 steps"):
         assert promised in trained.out
     assert "Traceback" not in trained.err
     (run,) = workplace.glob("runs/codec/*")
@@ -76,7 +76,7 @@ def test_from_recordings_to_a_codec_to_a_language_model_to_sound(
         assert any(row[name] for row in found), name
     assert all(f"valid/perplexity_k{k}" in found[0] for k in range(4))
 
-    # It holds the weights of the best checkpoint, and says how to go on.
+    # It holds the weights of the best checkpoint, and says how to resume.
     weight = read_checkpoint(run / "checkpoints/best.ckpt")["state_dict"]
     codec = load_local(run / "codec")
     for name, tensor in codec.weights.items():
@@ -192,7 +192,7 @@ def test_longer_than_planned_and_with_another_rate(
     assert read_checkpoint(last)["global_step"] == 8
 
 
-def test_without_held_out_recordings_the_last_weights_are_taken(
+def test_without_validation_recordings_the_last_weights_are_taken(
     workplace: Path, run_script: RunScript, tiny: list[str]
 ) -> None:
     done = run_script("train_codec", *tiny, "data.valid_fraction=0", "hydra.run.dir=run")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from audiolm.demo.melodies import SAMPLE_RATE, draw_melody, synthesise
+from audiolm.demo.melodies import SAMPLE_RATE, sample_melody, synthesise
 from audiolm.synthesis.detectors import longest_loop, longest_run, longest_silence
 
 RATE = 8000
@@ -58,7 +58,7 @@ def test_a_channel_that_sounds_is_no_silence() -> None:
 
 def test_the_demo_set_has_no_silence() -> None:
     for i in range(20):
-        assert longest_silence(synthesise(draw_melody(0, i)), SAMPLE_RATE).duration < 0.03
+        assert longest_silence(synthesise(sample_melody(0, i)), SAMPLE_RATE).duration < 0.03
 
 
 def test_refuses_no_sound() -> None:
@@ -108,7 +108,7 @@ def test_only_short_patterns_that_repeat_often_count() -> None:
 def test_bars_that_repeat_are_no_loop() -> None:
     """A code for each frame of each note of a piece: as a perfect codec would have it."""
     for i in range(50):
-        degrees = torch.tensor(draw_melody(0, i).piece.degrees)
+        degrees = torch.tensor(sample_melody(0, i).piece.degrees)
         codes = (10 * degrees[:, None] + torch.arange(10)).reshape(1, -1)
         assert longest_loop(codes, FRAME_RATE).pattern == ()
         held = degrees.repeat_interleave(10)[None]  # a code a note

@@ -1,4 +1,4 @@
-"""The yardsticks, against their definitions."""
+"""The baselines, against their definitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from audiolm.tokens import (
     unigram_cross_entropy,
     unigram_entropy,
 )
-from audiolm.tokens.baselines import measure_code_yardsticks
+from audiolm.tokens.baselines import measure_codebook_baselines
 
 
 def test_every_code_of_the_spans_is_counted(make_store, random_clips):
@@ -67,7 +67,7 @@ def test_cross_entropy():
     assert (unigram_cross_entropy(plenty, plenty) >= unigram_entropy(plenty)).all()
 
 
-def test_pieces_do_not_change_the_count(make_store, random_clips):
+def test_chunks_do_not_change_the_count(make_store, random_clips):
     store = make_store(random_clips([500, 70]))
     spans = spans_of([0, 1], 0, store.frames)
     whole, cut = count_codes(store, spans), count_codes(store, cut_spans(spans, 7))
@@ -86,17 +86,19 @@ def test_mixed_counts():
 V = 5
 
 
-def tokens(clip: np.ndarray, k: int, ends: bool) -> list[int]:
+def tokens(clip: np.ndarray, k: int, end_token: bool) -> list[int]:
     """Codebook k of a clip, behind V for nothing, and with V behind it for the end."""
-    return [V, *clip[k].tolist(), *([V] if ends and k == 0 else [])]
+    return [V, *clip[k].tolist(), *([V] if end_token and k == 0 else [])]
 
 
-def by_hand(train: list[np.ndarray], valid: list[np.ndarray], k: int, ends: bool) -> list[float]:
-    """Nats per code of codebook k under each yardstick."""
-    outcomes = range(V + 1 if ends and k == 0 else V)
+def by_hand(
+    train: list[np.ndarray], valid: list[np.ndarray], k: int, end_token: bool
+) -> list[float]:
+    """Nats per code of codebook k under each baseline."""
+    outcomes = range(V + 1 if end_token and k == 0 else V)
     pairs: Counter[tuple[int, int]] = Counter()
     for clip in train:
-        line = tokens(clip, k, ends)
+        line = tokens(clip, k, end_token)
         pairs.update(pairwise(line))
     alone = {b: 1 + sum(n for (_, after), n in pairs.items() if after == b) for b in outcomes}
     alone = {b: n / sum(alone.values()) for b, n in alone.items()}
@@ -115,7 +117,7 @@ def by_hand(train: list[np.ndarray], valid: list[np.ndarray], k: int, ends: bool
     nats = np.zeros(3)
     count = 0
     for clip in valid:
-        line = tokens(clip, k, ends)
+        line = tokens(clip, k, end_token)
         for a, b in pairwise(line):
             nats -= np.log([1 / len(outcomes), alone[b], bigram(a, b)])
             count += 1
@@ -123,10 +125,10 @@ def by_hand(train: list[np.ndarray], valid: list[np.ndarray], k: int, ends: bool
     return found
 
 
-@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("end_token", [False, True])
 @pytest.mark.parametrize("cells", [1, 2**24])  # one codebook at a time, and all
 def test_they_are_what_tables_by_hand_give(
-    make_store: Any, ends: bool, cells: int, monkeypatch: pytest.MonkeyPatch
+    make_store: Any, end_token: bool, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(baselines, "CELLS", cells)
     rng = np.random.default_rng(0)
@@ -137,17 +139,17 @@ def test_they_are_what_tables_by_hand_give(
     ]
     store = make_store({f"{i}": clip for i, clip in enumerate(clips)}, size=V)
     train, valid = spans_of(range(5), 0, store.frames[:5]), spans_of([5, 6], 0, store.frames[5:])
-    found = measure_code_yardsticks([store], [train], [valid], ends=ends)
+    found = measure_codebook_baselines([store], [train], [valid], end_token=end_token)
     for k in range(3):
         mine = [found.uniform[k], found.unigram[k], found.bigram[k]]
-        assert mine == pytest.approx(by_hand(clips[:5], clips[5:], k, ends))
+        assert mine == pytest.approx(by_hand(clips[:5], clips[5:], k, end_token))
 
 
 def test_a_part_of_a_clip_begins_with_nothing_and_has_no_end(make_store: Any) -> None:
     clip = np.random.default_rng(0).integers(0, V, (1, 100))
     store = make_store({"a": clip}, size=V)
-    found = measure_code_yardsticks(
-        [store], [spans_of([0], [0], [80])], [spans_of([0], [80], [15])], ends=False
+    found = measure_codebook_baselines(
+        [store], [spans_of([0], [0], [80])], [spans_of([0], [80], [15])], end_token=False
     )
     mine = [found.uniform[0], found.unigram[0], found.bigram[0]]
     assert mine == pytest.approx(by_hand([clip[:, :80]], [clip[:, 80:95]], 0, False))
@@ -157,36 +159,38 @@ def test_the_bigram_knows_what_follows_what(make_store: Any) -> None:
     """A cycle through the codes: nothing to guess but the first."""
     cycle = np.arange(2000)[None] % V
     store = make_store({"a": cycle, "b": cycle[:, :200]}, size=V)
-    found = measure_code_yardsticks([store], [spans_of([0], 0, [2000])], [spans_of([1], 0, [200])])
+    found = measure_codebook_baselines(
+        [store], [spans_of([0], 0, [2000])], [spans_of([1], 0, [200])]
+    )
     assert found.unigram[0] == pytest.approx(math.log(V), rel=1e-3)
     assert found.bigram[0] < 0.02
 
 
 def test_long_clips_are_counted_in_pieces(make_store: Any) -> None:
-    """Longer than a piece: the pair across its border counts too."""
+    """Longer than a chunk: the pair across its border counts too."""
     rng = np.random.default_rng(0)
     clips = [rng.integers(0, V, (1, n)) for n in (9000, 5000)]
     store = make_store({"a": clips[0], "b": clips[1]}, size=V)
-    found = measure_code_yardsticks(
-        [store], [spans_of([0], 0, [9000])], [spans_of([1], 0, [5000])], ends=True
+    found = measure_codebook_baselines(
+        [store], [spans_of([0], 0, [9000])], [spans_of([1], 0, [5000])], end_token=True
     )
     assert found.bigram[0] == pytest.approx(by_hand(clips[:1], clips[1:], 0, True)[2])
 
 
 def test_stores_weigh_what_their_shares_say(make_store: Any) -> None:
-    """Training codes 0 in one store and 1 in the other; held out is a clip of 0."""
+    """Training codes 0 in one store and 1 in the other; the validation set is a clip of 0."""
     stores = [
         make_store({"a": np.zeros((1, 1000), int), "b": np.zeros((1, 10), int)}, size=2),
         make_store({"a": np.ones((1, 200), int)}, size=2),
     ]
     spans = [spans_of([0], 0, [1000]), spans_of([0], 0, [200])]
-    held_out = [spans_of([1], 0, [10]), spans_of([], 0, [])]
-    found = measure_code_yardsticks(stores, spans, held_out, shares=(0.25, 0.75))
+    validation = [spans_of([1], 0, [10]), spans_of([], 0, [])]
+    found = measure_codebook_baselines(stores, spans, validation, shares=(0.25, 0.75))
     counts = np.array([[0.25 * 1200, 0.75 * 1200]])
     assert found.unigram == pytest.approx(unigram_cross_entropy(counts, np.array([[10, 0]])))
 
 
-def test_nothing_held_out(make_store: Any) -> None:
+def test_nothing_validation(make_store: Any) -> None:
     store = make_store({"a": np.zeros((1, 9), int)}, size=2)
-    with pytest.raises(ValueError, match="nothing is held out"):
-        measure_code_yardsticks([store], [spans_of([0], 0, [9])], [spans_of([], 0, [])])
+    with pytest.raises(ValueError, match="there is no validation set"):
+        measure_codebook_baselines([store], [spans_of([0], 0, [9])], [spans_of([], 0, [])])

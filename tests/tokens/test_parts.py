@@ -96,7 +96,7 @@ def test_a_part_is_missing(recordings, codec, tmp_path, prepare, contents, whole
     summary = prepare(recordings, codec, store, part=Part(0, 2))
     assert 0 < summary.files < 25 and summary.missing_parts == (1,)
     for text in (summary.lines()[-1], _refusal(store)):
-        assert "part 1 of 2 is missing" in text and "num_shards=2 shard=1" in text
+        assert "part 1 of 2 is missing" in text and "num_parts=2 part=1" in text
         assert "\n" not in text
     # Its own work is not done again; without a part, all that is missing is done.
     codec.encoded.clear()
@@ -135,7 +135,7 @@ def test_what_a_part_leaves_out_is_no_missing_part(recordings, codec, tmp_path, 
     prepare(recordings, codec, tmp_path / "whole")
     prepare(recordings, codec, tmp_path / "store", part=Part(1, 2))
     summary = prepare(recordings, codec, tmp_path / "store", part=Part(0, 2))
-    assert {bad.path.name for bad in summary.left_out} == {"a.wav", "b.wav", "c.wav"}
+    assert {bad.path.name for bad in summary.skipped} == {"a.wav", "b.wav", "c.wav"}
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
     listed = (tmp_path / "store" / "left_out.json").read_text()
     assert listed == (tmp_path / "whole" / "left_out.json").read_text()
@@ -144,7 +144,7 @@ def test_what_a_part_leaves_out_is_no_missing_part(recordings, codec, tmp_path, 
 def test_one_part_finishes_the_store_while_another_waits_to(
     recordings, codec, tmp_path, prepare, contents, monkeypatch
 ):
-    """Also where the one that waits does not know what the other left out."""
+    """Also where the one that waits does not know what the other skipped."""
     for i in range(6):
         soundfile.write(recordings / f"bad{i}.wav", [-1.0] * (400 + i), 8000)
     store = tmp_path / "store"
@@ -233,9 +233,9 @@ def test_check_part():
     for part in (Part(), Part(0, 1), Part(4, 5)):
         check_part(part)
     for part, words in (
-        (Part(2, 2), "shard=2 num_shards=2: shards count from 0, give 0 to 1"),
-        (Part(-1, 3), "shard=-1 num_shards=3"),
-        (Part(0, 0), "give at least 1 for num_shards"),
+        (Part(2, 2), "part=2 num_parts=2: parts count from 0, give 0 to 1"),
+        (Part(-1, 3), "part=-1 num_parts=3"),
+        (Part(0, 0), "give at least 1 for num_parts"),
     ):
         with pytest.raises(ValueError) as error:
             check_part(part)
@@ -243,7 +243,7 @@ def test_check_part():
 
 
 def test_a_part_out_of_range_is_refused_at_once(recordings, codec, tmp_path, prepare):
-    with pytest.raises(ValueError, match="shard=3 num_shards=2"):
+    with pytest.raises(ValueError, match="part=3 num_parts=2"):
         prepare(recordings, codec, tmp_path / "store", part=Part(3, 2))
     assert not (tmp_path / "store").exists()
 
@@ -263,6 +263,4 @@ def test_missing_parts_in_words(tmp_path):
     write_marker(tmp_path, Part(0, 3), "bb", {1: "x"})
     assert len(list(tmp_path.glob("part-*"))) == 1
     assert (unfinished_parts(tmp_path) or "").startswith("parts 1, 2 of 3 are missing")
-    assert "shard=0,1,2,3,4,5,6,7,... " in how_to_finish(100, range(50)).replace(
-        ",..., or", ",... "
-    )
+    assert "part=0,1,2,3,4,5,6,7,... " in how_to_finish(100, range(50)).replace(",..., or", ",... ")

@@ -17,7 +17,12 @@ import torch
 from audiolm.codec import EncodecCodec, load_bundled
 from audiolm.demo import make_melodies
 from audiolm.tokens import TokenStore
-from audiolm.tokens.reconstruction import Heard, HeardClip, choose_clips, listen
+from audiolm.tokens.reconstruction import (
+    ReconstructedClip,
+    ReconstructionReport,
+    choose_clips,
+    listen,
+)
 
 REAL_AUDIO = Path(__file__).resolve().parents[3] / "shared" / "audio"
 
@@ -26,13 +31,13 @@ Prepare = Callable[..., Any]
 
 @pytest.fixture
 def pictures() -> None:
-    """For the test that looks at them: drawing takes most of the time."""
+    """For the test that looks at them: plotting takes most of the time."""
 
 
 @pytest.fixture(autouse=True)
 def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr("audiolm.tokens.reconstruction._draw_pair", lambda *arguments: None)
+        monkeypatch.setattr("audiolm.tokens.reconstruction._plot_pair", lambda *arguments: None)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,9 @@ def melodies(tmp_path: Path, prepare: Prepare, bundled: EncodecCodec) -> TokenSt
     return TokenStore(tmp_path / "store")
 
 
-def hear(store: TokenStore, codec: Any, folder: Path, count: int, **more: Any) -> Heard:
+def reconstruct(
+    store: TokenStore, codec: Any, folder: Path, count: int, **more: Any
+) -> ReconstructionReport:
     return listen(store, codec, folder, count, show_progress=False, **more)
 
 
@@ -61,14 +68,14 @@ def change_codes(
     )
 
 
-def test_good_tokens_are_worth_training_on(
+def test_good_tokens_are_usable_for_training(
     melodies, bundled, tmp_path: Path, pictures: None
 ) -> None:
-    heard = hear(melodies, bundled, tmp_path / "listen", 2)
-    assert heard.worth_training is True
-    assert heard.verdict().startswith("the tokens are worth training on")
-    assert len(heard.clips) == 2 and not heard.not_compared
-    for i, clip in enumerate(heard.clips):
+    report = reconstruct(melodies, bundled, tmp_path / "listen", 2)
+    assert report.usable is True
+    assert report.verdict().startswith("the tokens are usable for training")
+    assert len(report.clips) == 2 and not report.not_compared
+    for i, clip in enumerate(report.clips):
         assert clip.nearness < 1 and clip.si_snr > 3
         assert clip.duration == pytest.approx(6.4)
         pair = []
@@ -81,9 +88,9 @@ def test_good_tokens_are_worth_training_on(
         picture = (tmp_path / "listen" / f"{i:03d}.png").read_bytes()
         assert picture.startswith(b"\x89PNG")
     written = json.loads((tmp_path / "listen" / "listen.json").read_text())
-    assert written == heard.as_dict()
-    assert written["medians"]["si_snr"] == heard.si_snr
-    assert written["clips"][0]["id"] == heard.clips[0].id
+    assert written == report.as_dict()
+    assert written["medians"]["si_snr"] == report.si_snr
+    assert written["clips"][0]["id"] == report.clips[0].id
 
 
 @pytest.mark.parametrize("wrong", ["shuffled", "of another clip", "codebooks in another order"])
@@ -98,9 +105,9 @@ def test_wrong_tokens_are_not(
         "codebooks in another order": lambda clip: right[clip][::-1],
     }
     change_codes(melodies, monkeypatch, changed[wrong])
-    heard = hear(melodies, bundled, tmp_path / "listen", 3)
-    assert heard.worth_training is False, heard
-    assert "NOT worth training on" in heard.verdict()
+    report = reconstruct(melodies, bundled, tmp_path / "listen", 3)
+    assert report.usable is False, report
+    assert "NOT usable for training" in report.verdict()
 
 
 def test_a_codec_of_random_weights_is_not(
@@ -109,8 +116,8 @@ def test_a_codec_of_random_weights_is_not(
     make_melodies(tmp_path / "demo", 3)
     codec = make_tiny_codec(sample_rate=8000)
     prepare(tmp_path / "demo", codec, tmp_path / "store", batch_seconds=60, section_seconds=60)
-    heard = hear(TokenStore(tmp_path / "store"), codec, tmp_path / "listen", 3)
-    assert heard.worth_training is False, heard
+    report = reconstruct(TokenStore(tmp_path / "store"), codec, tmp_path / "listen", 3)
+    assert report.usable is False, report
 
 
 @pytest.mark.skipif(not REAL_AUDIO.is_dir(), reason="needs shared/audio beside the checkout")
@@ -122,28 +129,28 @@ def test_real_speech_and_music(bundled, tmp_path: Path, prepare: Prepare) -> Non
             if path.is_file():
                 (folder / f"{kind} {path.name}").symlink_to(path)
     prepare(folder, bundled, tmp_path / "store", batch_seconds=60, section_seconds=60)
-    heard = hear(TokenStore(tmp_path / "store"), bundled, tmp_path / "listen", 4)
-    assert heard.worth_training is True, heard
+    report = reconstruct(TokenStore(tmp_path / "store"), bundled, tmp_path / "listen", 4)
+    assert report.usable is True, report
 
 
 def test_nothing_is_done_for_no_checks(melodies, bundled, tmp_path: Path) -> None:
-    heard = hear(melodies, bundled, tmp_path / "listen", 0)
-    assert heard.lines() == [] and str(heard) == ""
+    report = reconstruct(melodies, bundled, tmp_path / "listen", 0)
+    assert report.lines() == [] and str(report) == ""
     assert not (tmp_path / "listen").exists()
 
 
 def test_a_recording_that_is_gone_is_named(melodies, bundled, tmp_path: Path) -> None:
     Path(melodies.record(0)["path"]).unlink()
-    heard = hear(melodies, bundled, tmp_path / "listen", 4)
-    assert len(heard.clips) == 3
-    assert [bad.path.name for bad in heard.not_compared] == ["melody_0000.wav"]
-    assert any("melody_0000.wav: not readable" in line for line in heard.lines())
-    assert heard.worth_training is True
-    for clip in heard.clips:
+    report = reconstruct(melodies, bundled, tmp_path / "listen", 4)
+    assert len(report.clips) == 3
+    assert [bad.path.name for bad in report.not_compared] == ["melody_0000.wav"]
+    assert any("melody_0000.wav: not readable" in line for line in report.lines())
+    assert report.usable is True
+    for clip in report.clips:
         clip.path.unlink()
-    heard = hear(melodies, bundled, tmp_path / "listen", 4)
-    assert heard.worth_training is None and not heard.clips
-    assert heard.verdict().startswith("cannot tell")
+    report = reconstruct(melodies, bundled, tmp_path / "listen", 4)
+    assert report.usable is None and not report.clips
+    assert report.verdict().startswith("cannot tell")
     written = json.loads((tmp_path / "listen" / "listen.json").read_text())
     assert written["medians"] == {"si_snr": None, "mel_distance": None, "nearness": None}
     assert not list((tmp_path / "listen").glob("*.wav")), "files of the call before are left"
@@ -155,24 +162,24 @@ def test_a_recording_that_changed_is_named(
 ) -> None:
     store, codec = tiny_store(make_tiny_codec, tmp_path, prepare, {"a.wav": tone(2.0)})
     write(tmp_path / "recordings" / "a.wav", tone(then))
-    (bad,) = hear(store, codec, tmp_path / "listen", 1).not_compared
+    (bad,) = reconstruct(store, codec, tmp_path / "listen", 1).not_compared
     assert bad.reason == f"changed since it was encoded: lasts {then:.1f} s, lasted 2.0 s then"
 
 
 def test_silence_and_scraps_are_named(make_tiny_codec, tmp_path: Path, prepare: Prepare) -> None:
     files = {"a.wav": np.zeros(1600), "b.wav": tone(0.02)}
     store, codec = tiny_store(make_tiny_codec, tmp_path, prepare, files)
-    silent, short = hear(store, codec, tmp_path / "listen", 2).not_compared
-    assert silent.reason == "silent in its first 2.0 s: nothing to hear"
+    silent, short = reconstruct(store, codec, tmp_path / "listen", 2).not_compared
+    assert silent.reason == "silent in its first 2.0 s: nothing to compare"
     assert short.reason.startswith("too short to compare: 2 frames")
 
 
-def test_it_begins_where_there_is_something_to_hear(
+def test_it_begins_where_there_is_something_to_compare(
     make_tiny_codec, tmp_path: Path, prepare: Prepare
 ) -> None:
     sound = np.concatenate([np.zeros(4 * 800), tone(20.0)])
     store, codec = tiny_store(make_tiny_codec, tmp_path, prepare, {"a.wav": sound})
-    (clip,) = hear(store, codec, tmp_path / "listen", 1).clips
+    (clip,) = reconstruct(store, codec, tmp_path / "listen", 1).clips
     assert clip.start == pytest.approx(4.0, abs=0.1)
     assert clip.duration == pytest.approx(10.0, abs=0.1)
     original, rate = soundfile.read(tmp_path / "listen" / "000_original.wav")
@@ -184,7 +191,7 @@ def test_what_was_decoded_is_what_the_store_holds(
     make_tiny_codec, tmp_path: Path, prepare: Prepare
 ) -> None:
     store, codec = tiny_store(make_tiny_codec, tmp_path, prepare, {"a.wav": tone(2.0)})
-    hear(store, codec, tmp_path / "listen", 1)
+    reconstruct(store, codec, tmp_path / "listen", 1)
     decoded, _ = soundfile.read(tmp_path / "listen" / "000_decoded.wav")
     codes = torch_codes(store)
     whole = codec.decode(codes)[0, 0, : len(decoded)].numpy()
@@ -196,10 +203,10 @@ def test_names_that_break_lines(make_tiny_codec, tmp_path: Path, prepare: Prepar
     names = ["a\nb $x$.wav", "é\udcff.wav"]
     store, codec = tiny_store(make_tiny_codec, tmp_path, prepare, {n: tone(1.0) for n in names})
     (tmp_path / "recordings" / names[1]).unlink()
-    heard = hear(store, codec, tmp_path / "listen", 2)
-    assert len(heard.clips) == len(heard.not_compared) == 1
-    assert all("\n" not in line and line.isprintable() for line in heard.lines())
-    str(heard).encode("utf-8")
+    report = reconstruct(store, codec, tmp_path / "listen", 2)
+    assert len(report.clips) == len(report.not_compared) == 1
+    assert all("\n" not in line and line.isprintable() for line in report.lines())
+    str(report).encode("utf-8")
     written = json.loads((tmp_path / "listen" / "listen.json").read_text())
     assert written["clips"][0]["path"].endswith(names[0])
 
@@ -209,19 +216,19 @@ def test_another_codec_and_negative_numbers_are_refused(
 ) -> None:
     store, codec = tiny_store(make_tiny_codec, tmp_path, prepare, {"a.wav": tone(1.0)})
     with pytest.raises(ValueError, match=r"num_checks=-1"):
-        hear(store, codec, tmp_path / "listen", -1)
+        reconstruct(store, codec, tmp_path / "listen", -1)
     with pytest.raises(ValueError, match="holds codes of codec"):
-        hear(store, make_tiny_codec(seed=1), tmp_path / "listen", 1)
+        reconstruct(store, make_tiny_codec(seed=1), tmp_path / "listen", 1)
     assert not (tmp_path / "listen").exists()
 
 
-def test_more_checks_than_clips_hears_them_all(
+def test_more_checks_than_clips_compares_them_all(
     make_tiny_codec, tmp_path: Path, prepare: Prepare
 ) -> None:
     files = {"a.wav": tone(1.0), "b.wav": tone(1.5)}
     store, codec = tiny_store(make_tiny_codec, tmp_path, prepare, files)
-    heard = hear(store, codec, tmp_path / "listen", 9)
-    assert [clip.id for clip in heard.clips] == ["a.wav", "b.wav"]
+    report = reconstruct(store, codec, tmp_path / "listen", 9)
+    assert [clip.id for clip in report.clips] == ["a.wav", "b.wav"]
 
 
 def test_clips_are_chosen_evenly_and_the_same_each_time() -> None:
@@ -237,7 +244,7 @@ def test_clips_are_chosen_evenly_and_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nearness", "si_snr", "worth"),
+    ("nearness", "si_snr", "usable"),
     [
         (0.3, 8.0, True),
         (0.6, -2.0, True),  # a rough copy of the sound, none of the waveform
@@ -248,22 +255,22 @@ def test_clips_are_chosen_evenly_and_the_same_each_time() -> None:
         (1.4, -30.0, False),
     ],
 )
-def test_verdicts(nearness: float, si_snr: float, worth: bool | None) -> None:
-    clip = HeardClip("000", "a", Path("a"), 0.0, 1.0, si_snr, 10 * nearness, 10.0)
-    heard = Heard(Path("listen"), (clip,), ())
-    assert heard.worth_training is worth
-    assert "\n" not in heard.verdict()
+def test_verdicts(nearness: float, si_snr: float, usable: bool | None) -> None:
+    clip = ReconstructedClip("000", "a", Path("a"), 0.0, 1.0, si_snr, 10 * nearness, 10.0)
+    report = ReconstructionReport(Path("listen"), (clip,), ())
+    assert report.usable is usable
+    assert "\n" not in report.verdict()
 
 
 def test_the_median_counts() -> None:
     clips = [
-        HeardClip("000", "a", Path("a"), 0.0, 1.0, snr, 10 * near, 10.0)
+        ReconstructedClip("000", "a", Path("a"), 0.0, 1.0, snr, 10 * near, 10.0)
         for snr, near in ((8.0, 0.3), (7.0, 0.4), (-40.0, 1.2))
     ]
-    heard = Heard(Path("listen"), tuple(clips), ())
-    assert (heard.si_snr, heard.worth_training) == (7.0, True)
-    assert heard.nearness == pytest.approx(0.4)
-    assert math.isnan(Heard(Path("listen"), (), ()).nearness)
+    report = ReconstructionReport(Path("listen"), tuple(clips), ())
+    assert (report.si_snr, report.usable) == (7.0, True)
+    assert report.nearness == pytest.approx(0.4)
+    assert math.isnan(ReconstructionReport(Path("listen"), (), ()).nearness)
 
 
 def tone(seconds: float) -> np.ndarray:

@@ -194,8 +194,8 @@ def test_a_shard_of_pieces_is_the_shard_of_the_whole(tmp_path):
     rows = np.arange(40, dtype=np.uint16).reshape(20, 2)
     write_shard(tmp_path, CLIPS, [(5, [rows[:3], rows[3:3], rows[3:9]]), (2**64 - 1, [rows[9:]])])
     found = scan_shards(tmp_path, 2, 300)
-    places = found.find(np.array([5, 6, 2**64 - 1], np.uint64))
-    assert places.tolist() == [0, -1, 1]
+    indices = found.find(np.array([5, 6, 2**64 - 1], np.uint64))
+    assert indices.tolist() == [0, -1, 1]
     assert np.array_equal(found.codes(0), rows[:9]) and np.array_equal(found.codes(1), rows[9:])
     assert found.rows["offset"].tolist() == [0, 9]
 

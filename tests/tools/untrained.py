@@ -1,4 +1,4 @@
-"""A checkpoint of a model that has learnt nothing, for the tests of what judges models."""
+"""A checkpoint of a model that has learnt nothing, for the tests of what evaluates models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 import torch
 
 from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 
 
 def save_untrained(
-    path: Path, codec: dict[str, Any], vocabulary: Vocabulary, context_frames: int, **more: Any
+    path: Path,
+    codec: dict[str, Any],
+    vocabulary: ConditionVocabulary,
+    context_frames: int,
+    **more: Any,
 ) -> None:
     """Write the smallest model with an end token, as train.py would. more: hyper-parameters."""
     settings: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A small store, made through the codec, and the pieces of a run on it."""
+"""A small store, made through the codec, and what makes a run on it."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def store(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) ->
     return encode_folder(folder, tmp_path_factory.mktemp("tokens"), tiny_codec)
 
 
-def encode_folder(folder: Path, place: Path, codec: EncodecCodec) -> TokenStore:
-    """The store of a folder of recordings, below `place`."""
+def encode_folder(folder: Path, out: Path, codec: EncodecCodec) -> TokenStore:
+    """The store of a folder of recordings, below `out`."""
     report = check_clips(
-        folder_clips(folder), place / "checked", Rules(), num_workers=0, show_progress=False
+        folder_clips(folder), out / "checked", Rules(), num_workers=0, show_progress=False
     )
-    prepare_store(report, codec, place / "store", show_progress=False)
-    return TokenStore(place / "store")
+    prepare_store(report, codec, out / "store", show_progress=False)
+    return TokenStore(out / "store")
 
 
 def make_module(codec: EncodecCodec, **overrides: Any) -> LanguageModelTraining:

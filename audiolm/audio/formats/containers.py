@@ -1,7 +1,7 @@
 """The containers that FFmpeg reads and libsndfile does not: recognised by content, never by name.
 
 Also whether the file holds all of what its elements promise. FFmpeg decodes a cut Matroska or AVI
-to what is there and says nothing, so that is told here, by walking the elements' sizes.
+to what is there and says nothing, so that is found here, by walking the elements' sizes.
 """
 
 from __future__ import annotations

@@ -54,16 +54,16 @@ class Promise:
         return 0.0
 
     def failed_at_once(self, path: Path, error: DecodingError) -> AudioError:
-        return AudioError(path, f"{error} after 0.000 s of {self._told}")
+        return AudioError(path, f"{error} after 0.000 s of {self._promised_length}")
 
     def nothing(self, path: Path) -> AudioError:
         """For a track without a single sample."""
         if self.cut or self.seconds:
-            return AudioError(path, f"truncated: 0.000 s of {self._told}")
+            return AudioError(path, f"truncated: 0.000 s of {self._promised_length}")
         return AudioError(path, "empty: 0 samples")
 
     @property
-    def _told(self) -> str:
+    def _promised_length(self) -> str:
         return f"{self.seconds:.3f} s" if self.seconds and not self.cut else "an unknown length"
 
     def trimmed(

@@ -32,7 +32,7 @@ class Layout(NamedTuple):
     patch: tuple[int, bytes] | None = None
     """Offset, and the bytes that libsndfile should see there."""
     skipped: int = 0
-    """Bytes before the first MP3 frame that are no part of it, nor a tag."""
+    """Bytes before the first MP3 frame that are not a part of it, nor a tag."""
 
 
 class _Chunks(NamedTuple):

@@ -55,11 +55,11 @@ def read_tag(raw: BinaryIO, start: int) -> LengthTag | None:
     at = min(found)
     frame = next((i for i in range(at) if _frame_bytes(head[i : i + 4]) > at - i), 0)
     if head[at : at + 4] == b"VBRI":
-        told = head[at + 10 : at + 14]
+        field = head[at + 10 : at + 14]
     else:
         flags = int.from_bytes(head[at + 4 : at + 8], "big")
-        told = head[at + 8 + 4 * (flags & 1) :][:4] if flags & 2 else b""
-    length = int.from_bytes(told, "big")
+        field = head[at + 8 + 4 * (flags & 1) :][:4] if flags & 2 else b""
+    length = int.from_bytes(field, "big")
     follows = length > 0 and _frames_follow(raw, start + frame + length)
     return LengthTag(start + at, covers_all=not follows)
 

@@ -125,7 +125,7 @@ def open_sndfile(path: Path, layout: Layout) -> Iterator[SndfileSource]:
 
 
 def sndfile_name(path: Path) -> Any:
-    """The path as soundfile must be given it: as a `str` it fails on bytes that are no UTF-8."""
+    """The path as soundfile must be given it: as a `str` it fails on bytes that are not UTF-8."""
     return os.fsencode(path) if os.name == "posix" else path
 
 

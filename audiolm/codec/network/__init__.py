@@ -1,1 +1,1 @@
-"""EnCodec's network as it is run: in pieces, in segments, clips of any lengths at once."""
+"""EnCodec's network as it is run: in chunks, in segments, clips of any lengths at once."""

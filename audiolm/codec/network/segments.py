@@ -20,8 +20,8 @@ sound was. A language model needs one even grid that holds everything. Ours, in 
 - Decoding takes the frames [148 s, 148 s + 150) for segment s, scales the sound of each frame by
   the median level of the 0.1 s around it, and fades linearly from one segment to the next over the
   2 frames that they share. So codes from a crop or from a model, whose segments need not begin
-  where decoding's do, keep their loudness, and a single level that a model has drawn wrong is not
-  heard. (A median moves no step from one level to the next.)
+  where decoding's do, keep their loudness, and a single level that a model has sampled wrong is not
+  audible. (A median moves no step from one level to the next.)
 
 The last segment ends where the recording ends, however short (at least two frames and a sample, if
 it is not the only one); the package does the same.
@@ -41,7 +41,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from audiolm.codec.base import Margins
-from audiolm.codec.network.pieces import Buffer
+from audiolm.codec.network.chunks import Buffer
 from audiolm.codec.precision import full_precision
 
 OVERLAP = 2  # frames
@@ -58,7 +58,7 @@ def level_to_code(level: Tensor) -> Tensor:
 
 
 def code_to_level(code: Tensor) -> Tensor:
-    """Steps to root mean squares, float32; codes above 511 (a model may draw them) count as 511."""
+    """Steps to root mean squares, float32; codes above 511, which a model may sample, are 511."""
     decibel = code.clamp(0, LEVEL_STEPS - 1) * LEVEL_STEP_DB + LEVEL_FLOOR_DB
     return torch.pow(10.0, decibel / 20)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from audiolm.datasets.checks.measure import AUDIO, Fault
 from audiolm.datasets.checks.report import CheckReport, Finding, RuleCount, Totals
 from audiolm.datasets.checks.rules import FAULTS, ON_SOUND, Rules
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.files import hash64
 from audiolm.parallel import Part
 
@@ -25,7 +25,7 @@ _PROTECTED = {"test": 0, "valid": 1, "train": 2, None: 3}
 class Collection:
     """Clips, sorted by id, and what was measured of each.
 
-    rows: `MEASURED`, one a clip. faults: of those that cannot be decoded, by place. formats: what
+    rows: `MEASURED`, one a clip. faults: of those that cannot be decoded, by index. formats: what
     `rows["format"]` counts in.
     """
 
@@ -40,9 +40,9 @@ def seconds_of(rows: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(rows["num_samples"] / rows["sample_rate"], np.float64)
 
 
-def judge(
+def apply_rules(
     collection: Collection,
-    unusable: list[LeftOut],
+    unusable: list[SkippedClip],
     rules: Rules,
     part: Part,
     known: NDArray[np.uint64] | None,
@@ -53,46 +53,46 @@ def judge(
     """
     clips, rows, faults = collection.clips, collection.rows, collection.faults
     nowhere = np.zeros(0, np.int64)
-    found = _Judgement(collection, unusable, rules)
+    found = _Outcome(collection, unusable, rules)
     for name in FAULTS:
         of_rule = [i for i in sorted(faults) if faults[i].rule == name]
         if name != "source":
             found.add(name, np.array(of_rule, np.int64), [faults[i].reason for i in of_rule])
     for name in ON_SOUND:
-        places = nowhere
+        indices = nowhere
         if rules[name].action != "off":
-            places = np.flatnonzero(found.sound)
-            places = places[rules.broken(name, rows[places])]
-        found.add(name, places, (rules.reason(name, rows[i]) for i in places))
-    places = nowhere
+            indices = np.flatnonzero(found.sound)
+            indices = indices[rules.broken(name, rows[indices])]
+        found.add(name, indices, (rules.reason(name, rows[i]) for i in indices))
+    indices = nowhere
     if rules.text_missing.action != "off":
         sound = np.flatnonzero(found.sound).tolist()
-        places = np.array([i for i in sound if not (clips[i].text or "").strip()], np.int64)
-    found.add("text_missing", places, ["no text"] * len(places))
+        indices = np.array([i for i in sound if not (clips[i].text or "").strip()], np.int64)
+    found.add("text_missing", indices, ["no text"] * len(indices))
 
     first = _first_of_duplicates(clips, rows, ~found.dropped, known)
-    places = np.flatnonzero(first != np.arange(len(clips)))
+    indices = np.flatnonzero(first != np.arange(len(clips)))
     if rules.duplicate.action == "off":
-        places = nowhere
+        indices = nowhere
     found.add(
         "duplicate",
-        places,
-        (f"duplicate of {clips[first[i]].path} (same decoded audio)" for i in places),
+        indices,
+        (f"duplicate of {clips[first[i]].path} (same decoded audio)" for i in indices),
     )
 
     kept = np.flatnonzero(~found.dropped)
-    place = np.zeros(len(clips), np.int64)
-    place[kept] = np.arange(len(kept))
+    index = np.zeros(len(clips), np.int64)
+    index[kept] = np.arange(len(kept))
     audio = np.zeros(len(kept), AUDIO)
     for name in AUDIO.names or ():
         audio[name] = rows[name][kept]
     return CheckReport(
         kept=[clips[i] for i in kept],
         audio=audio,
-        split_as=place[first[kept]],
-        left_out=[
+        split_as=index[first[kept]],
+        skipped=[
             *unusable,
-            *(LeftOut(clips[i].path, found.reasons[i]) for i in sorted(found.reasons)),
+            *(SkippedClip(clips[i].path, found.reasons[i]) for i in sorted(found.reasons)),
         ],
         findings=found.findings,
         counts=found.counts,
@@ -108,15 +108,15 @@ def _first_of_duplicates(
     usable: NDArray[np.bool_],
     known: NDArray[np.uint64] | None,
 ) -> NDArray[np.int64]:
-    """For each clip, the place of the one that stands for all of the same audio; its own if alone.
+    """For each clip, the index of the one that stands for all of the same audio; its own if alone.
 
     See `check_clips` for which one that is.
     """
     first = np.arange(len(clips))
-    places = np.flatnonzero(usable)
-    places = places[np.lexsort((rows["num_samples"][places], rows["key"][places]))]
-    same = (np.diff(rows["key"][places]) == 0) & (np.diff(rows["num_samples"][places]) == 0)
-    # Runs of the same audio, as [begin, end) in `places`.
+    indices = np.flatnonzero(usable)
+    indices = indices[np.lexsort((rows["num_samples"][indices], rows["key"][indices]))]
+    same = (np.diff(rows["key"][indices]) == 0) & (np.diff(rows["num_samples"][indices]) == 0)
+    # Runs of the same audio, as [begin, end) in `indices`.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
     stored = np.sort(np.zeros(0, np.uint64) if known is None else known)
 
@@ -125,17 +125,17 @@ def _first_of_duplicates(
         return not _holds(stored, hash64(clip.id)), _PROTECTED[clip.split], i
 
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        group = places[begin : end + 1]
+        group = indices[begin : end + 1]
         first[group] = min(group.tolist(), key=rank)
     return first
 
 
 def _holds(ordered: NDArray[np.uint64], value: int) -> bool:
-    place = int(np.searchsorted(ordered, np.uint64(value)))
-    return place < len(ordered) and int(ordered[place]) == value
+    index = int(np.searchsorted(ordered, np.uint64(value)))
+    return index < len(ordered) and int(ordered[index]) == value
 
 
-def _totals(collection: Collection, unusable: list[LeftOut], found: _Judgement) -> Totals:
+def _totals(collection: Collection, unusable: list[SkippedClip], found: _Outcome) -> Totals:
     rows = collection.rows[found.sound]
     seconds = seconds_of(rows)
     names = collection.formats
@@ -160,16 +160,16 @@ def _commonest(values: NDArray[Any]) -> dict[int, int]:
     return dict(Counter(values.tolist()).most_common())
 
 
-class _Judgement:
-    """What was found so far. sound: the clips that can be decoded; dropped: those left out."""
+class _Outcome:
+    """What was found so far. sound: the clips that can be decoded; dropped: those skipped."""
 
-    def __init__(self, collection: Collection, unusable: list[LeftOut], rules: Rules) -> None:
+    def __init__(self, collection: Collection, unusable: list[SkippedClip], rules: Rules) -> None:
         n = len(collection.clips)
         self.clips, self.rows, self.rules = collection.clips, collection.rows, rules
         self.sound = np.ones(n, np.bool_)
         self.sound[list(collection.faults)] = False
         self.dropped = ~self.sound
-        self.reasons: dict[int, str] = {}  # the first for which each is left out
+        self.reasons: dict[int, str] = {}  # the first for which each is skipped
         self.findings: list[Finding] = []
         self.counts: dict[str, RuleCount] = {}
         known = seconds_of(self.rows[self.sound])
@@ -182,17 +182,17 @@ class _Judgement:
         if unusable:
             self._count("source", len(unusable), self.mean * len(unusable))
 
-    def add(self, name: str, places: NDArray[np.int64], reasons: Iterable[str]) -> None:
-        """Clips that break a rule, by place, and why."""
+    def add(self, name: str, indices: NDArray[np.int64], reasons: Iterable[str]) -> None:
+        """Clips that break a rule, by index, and why."""
         action = self.rules[name].action
-        self._count(name, len(places), float(self.seconds[places].sum()))
-        for i, reason in zip(places.tolist(), reasons, strict=True):
+        self._count(name, len(indices), float(self.seconds[indices].sum()))
+        for i, reason in zip(indices.tolist(), reasons, strict=True):
             clip = self.clips[i]
             self.findings.append(Finding(name, clip.path, clip.id, reason, action))
             if action == "drop":
                 self.reasons.setdefault(i, reason)
         if action == "drop":
-            self.dropped[places] = True
+            self.dropped[indices] = True
 
     def _count(self, name: str, clips: int, seconds: float) -> None:
         # Where no length is known, all count the same.

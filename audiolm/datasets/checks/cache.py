@@ -74,10 +74,10 @@ class CheckCache:
         rows = np.zeros(len(keys), MEASURED)
         if not len(self._rows):
             return np.zeros(len(keys), np.bool_), rows
-        places = np.minimum(np.searchsorted(self._rows["cache_key"], keys), len(self._rows) - 1)
-        found = self._rows["cache_key"][places] == keys
+        indices = np.minimum(np.searchsorted(self._rows["cache_key"], keys), len(self._rows) - 1)
+        found = self._rows["cache_key"][indices] == keys
         for name in MEASURED.names or ():
-            rows[name][found] = self._rows[name][places[found]]
+            rows[name][found] = self._rows[name][indices[found]]
         return found, rows
 
     def fault(self, key: int) -> Fault | None:

@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from audiolm.datasets.checks.apply import Collection, judge, seconds_of
+from audiolm.datasets.checks.apply import Collection, apply_rules, seconds_of
 from audiolm.datasets.checks.cache import CheckCache, Source
 from audiolm.datasets.checks.measure import AUDIO, MEASURED, Fault, Measurement, measure
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.files import hash64
 from audiolm.parallel import Part, as_a_workers_death, check_part, worker_settings
 
@@ -47,7 +47,7 @@ _FILE_BYTES = 2**16
 
 
 def check_clips(
-    clips: Iterable[Clip | LeftOut],
+    clips: Iterable[Clip | SkippedClip],
     cache_dir: Path,
     rules: Rules,
     *,
@@ -67,7 +67,7 @@ def check_clips(
 
     A second process on the same part waits, and finds everything measured. Raises ValueError for
     two clips of one id and for no clips at all; see `CheckReport.enforce` for too many bad ones.
-    Ctrl-C keeps what was measured; the next run goes on from there.
+    Ctrl-C keeps what was measured; the next run resumes there.
     """
     check_part(part)
     ordered, unusable = _select(clips, part)
@@ -75,17 +75,19 @@ def check_clips(
     cache_dir = Path(cache_dir)
     with _lock(cache_dir, part):
         _measure_all(collection, CheckCache(cache_dir), num_workers, show_progress)
-    return judge(collection, unusable, rules, part, known)
+    return apply_rules(collection, unusable, rules, part, known)
 
 
-def _select(clips: Iterable[Clip | LeftOut], part: Part) -> tuple[list[Clip], list[LeftOut]]:
+def _select(
+    clips: Iterable[Clip | SkippedClip], part: Part
+) -> tuple[list[Clip], list[SkippedClip]]:
     """The part's clips by id, and what the source could not use (which the first part reports)."""
     ordered: list[Clip] = []
-    unusable: list[LeftOut] = []
+    unusable: list[SkippedClip] = []
     empty = True
     for clip in clips:
         empty = False
-        if isinstance(clip, LeftOut):
+        if isinstance(clip, SkippedClip):
             if part.number == 0:
                 unusable.append(clip)
         elif part.count == 1 or hash64(clip.id) % part.count == part.number:
@@ -106,7 +108,7 @@ def _select(clips: Iterable[Clip | LeftOut], part: Part) -> tuple[list[Clip], li
 
 
 _Task = tuple[int, Path, float, float | None]
-"""A clip's place, its file, and from which second to which."""
+"""A clip's index, its file, and from which second to which."""
 
 
 class _Measure(Dataset[list[tuple[int, Measurement | Fault]]]):
@@ -152,7 +154,7 @@ def _measure_all(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"stopped; {done} of {len(todo)} files were checked and are kept, "
-            "run the same command to go on"
+            "run the same command to resume"
         ) from None
     except RuntimeError as error:
         kept = f" after {done} of {len(todo)} files, which are kept"
@@ -164,7 +166,7 @@ def _measure_all(
 
 
 def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> NDArray[np.int64]:
-    """Fill in each file's size and time and what the cache knows; the places of the others."""
+    """Fill in each file's size and time and what the cache knows; the indices of the others."""
     clips, rows, faults = collection.clips, collection.rows, collection.faults
     keys = np.zeros(len(clips), np.uint64)
     there = np.ones(len(clips), np.bool_)
@@ -183,10 +185,10 @@ def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> 
     found, cached = cache.find(keys)
     found &= there
     rows[found] = cached[found]
-    for place in np.flatnonzero(found & (cached["sample_rate"] == 0)).tolist():
-        fault = cache.fault(int(keys[place]))
+    for index in np.flatnonzero(found & (cached["sample_rate"] == 0)).tolist():
+        fault = cache.fault(int(keys[index]))
         assert fault is not None, "a cached clip has neither a rate nor a fault"
-        faults[place] = fault
+        faults[index] = fault
     return np.flatnonzero(there & ~found)
 
 

@@ -30,7 +30,7 @@ MEASURED = np.dtype(
     [
         *AUDIO.descr,
         ("channels", np.int16),
-        ("format", np.int16),  # place in a list of names
+        ("format", np.int16),  # index in a list of names
         ("peak", np.float32),
         ("rms", np.float32),
         ("offset", np.float32),
@@ -60,8 +60,8 @@ class Measurement(NamedTuple):
     offset: the mean of the channel where it is furthest from zero, as a magnitude.
     clipped: share of the samples that are clipped. A sample is, where it is one of three or
         more in a row at exactly the channel's own highest (or lowest) value, and that is
-        `NEAR_FULL_SCALE` or more. What was clipped and then turned down cannot be told from a
-        square wave and is not counted; a square wave at full scale is.
+        `NEAR_FULL_SCALE` or more. What was clipped and then turned down cannot be distinguished
+        from a square wave and is not counted; a square wave at full scale is.
     """
 
     key: int

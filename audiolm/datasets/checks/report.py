@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audiolm.datasets.checks.rules import FAULTS, Rules
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.files import atomic_file
 from audiolm.parallel import Part
 
@@ -43,7 +43,7 @@ class RuleCount:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is there, before any clip is left out.
+    """What is there, before any clip is skipped.
 
     clips, files: differ where several clips lie in one file. hours, formats, sample_rates,
     channels, durations: of the clips that can be decoded; the middle three count clips, the last
@@ -63,15 +63,15 @@ class Totals:
 class CheckReport:
     """What `check_clips` found.
 
-    kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the place in `kept` of
+    kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the index in `kept` of
     the clip whose split it shares: its own, or that of the first of its exact duplicates where
-    these are kept. left_out: each with its reason. findings: by rule, then by id.
+    these are kept. skipped: each with its reason. findings: by rule, then by id.
     """
 
     kept: list[Clip]
     audio: NDArray[Any]
     split_as: NDArray[np.int64]
-    left_out: list[LeftOut]
+    skipped: list[SkippedClip]
     findings: list[Finding]
     counts: Mapping[str, RuleCount]
     totals: Totals
@@ -96,10 +96,10 @@ class CheckReport:
         if self.part.count > 1:
             return
         if not self.kept:
-            remedy = self._remedy(self.left_out[0])
+            remedy = self._remedy(self.skipped[0])
             raise ValueError(
                 f"none of the {self.totals.clips} files can be encoded; the first, "
-                f"{self.left_out[0]}{remedy}"
+                f"{self.skipped[0]}{remedy}"
             )
         for name, count in self.counts.items():
             if count.action == "drop" and count.share > self.rules.max_dropped:
@@ -109,11 +109,11 @@ class CheckReport:
                     f"the rule {name} would drop {count.share:.0%} of the hours "
                     f"({count.clips:,} of {self.totals.clips:,} files; the first, {_line(first)}), "
                     f"more than rules.max_dropped={self.rules.max_dropped:g}; "
-                    + ("go on without them" if name in FAULTS else "keep them")
+                    + ("continue without them" if name in FAULTS else "keep them")
                     + f" with rules.{override}"
                 )
 
-    def _remedy(self, bad: LeftOut) -> str:
+    def _remedy(self, bad: SkippedClip) -> str:
         dropped = [f for f in self.findings if f.path == bad.path and f.action == "drop"]
         if any(f.rule in FAULTS for f in dropped):
             return ""
@@ -138,8 +138,7 @@ class CheckReport:
                 f"95% up to {_span(d['p95'])}",
             ]
         lines.append(
-            f"kept       {len(self.kept):,}, {self.hours:.4g} hours; "
-            f"left out {len(self.left_out):,}"
+            f"kept       {len(self.kept):,}, {self.hours:.4g} hours; skipped {len(self.skipped):,}"
         )
         broken = {name: count for name, count in self.counts.items() if count.clips}
         if broken:
@@ -155,10 +154,10 @@ class CheckReport:
                 lines.append(f"  and {len(of_rule) - max_paths:,} more")
         unbroken = [n for n, c in self.counts.items() if not c.clips and c.action != "off"]
         off = [name for name, count in self.counts.items() if count.action == "off"]
-        if unbroken and t.durations:  # else nothing was heard
-            lines.append(f"no file breaks {', '.join(unbroken)}")
+        if unbroken and t.durations:  # else nothing was decoded
+            lines.append(f"no file breaks the rules {', '.join(unbroken)}")
         if off:
-            lines.append(f"not looked for: {', '.join(off)}")
+            lines.append(f"rules that are off: {', '.join(off)}")
         return lines
 
     def as_dict(self) -> dict[str, Any]:
@@ -174,7 +173,7 @@ class CheckReport:
             "part": asdict(self.part),
             "totals": totals,
             "kept": {"clips": len(self.kept), "hours": self.hours},
-            "left_out": len(self.left_out),
+            "skipped": len(self.skipped),
             "max_dropped": self.rules.max_dropped,
             "rules": rules,
             "findings": [asdict(f) | {"path": str(f.path)} for f in self.findings],
@@ -187,7 +186,7 @@ class CheckReport:
 
 
 def _line(finding: Finding) -> str:
-    return str(LeftOut(finding.path, finding.reason))
+    return str(SkippedClip(finding.path, finding.reason))
 
 
 def _span(seconds: float) -> str:

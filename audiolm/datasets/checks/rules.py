@@ -57,10 +57,10 @@ class Rules:
             rule = self[name]
             if rule.action not in ACTIONS:
                 raise ValueError(
-                    f"rules.{name}.action={rule.action} is none of {', '.join(ACTIONS)}"
+                    f"rules.{name}.action={rule.action} is not one of {', '.join(ACTIONS)}"
                 )
             if (rule.threshold is None) != (_default(name).threshold is None):
-                needs = "needs a number" if rule.threshold is None else "is no setting"
+                needs = "needs a number" if rule.threshold is None else "is not a setting"
                 raise ValueError(f"rules.{name}.threshold={rule.threshold} {needs}")
             if rule.threshold is not None and not _is_number(rule.threshold):
                 raise ValueError(
@@ -86,16 +86,18 @@ class Rules:
                 continue
             if name in FAULTS:
                 raise ValueError(
-                    f"rules.{name} is no setting: such files cannot be decoded and are always "
-                    "left out; rules.max_dropped=1 goes on however many they are"
+                    f"rules.{name} is not a setting: such files cannot be decoded and are always "
+                    "skipped; rules.max_dropped=1 continues however many they are"
                 )
             if name not in cls.names():
-                raise ValueError(f"rules.{name} is none of {', '.join(cls.names())}")
+                raise ValueError(f"rules.{name} is not one of {', '.join(cls.names())}")
             if not isinstance(value, Mapping):
                 raise ValueError(f"rules.{name}={value} must be settings, {_example(name)}")
             unknown = set(value) - {"action", "threshold"}
             if unknown:
-                raise ValueError(f"rules.{name}.{min(unknown)} is no setting; {_example(name)} are")
+                raise ValueError(
+                    f"rules.{name}.{min(unknown)} is not a setting; {_example(name)} are"
+                )
             default = _default(name)
             action = value.get("action", default.action)
             if action is False:  # YAML takes a bare `off` for it

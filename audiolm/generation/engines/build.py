@@ -63,7 +63,7 @@ def find_compiler() -> list[str]:
             return [path, *options]
     raise ValueError(
         f"engine=native and compile=true need a C++ compiler ({named or ', '.join(COMPILERS)}), "
-        f"and none was found; install one, or pass engine=eager to draw, compile=false to train"
+        f"and none was found; install one, or pass engine=eager to generate, compile=false to train"
     )
 
 

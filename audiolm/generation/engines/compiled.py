@@ -14,15 +14,15 @@ from torch import Tensor
 from audiolm.model.attention import fused_attention
 from audiolm.model.conditioning import Conditions
 from audiolm.model.language_model import AudioLM
-from audiolm.model.positions import turn
+from audiolm.model.positions import rotate
 
 
-class CompiledStep:
+class CompiledDecodeStep:
     """Reads one step of B rows: everything has one shape, and where the step stands is a tensor.
 
     Attention looks at the whole cache, with a mask over what is not filled yet. The first call
     compiles, which takes from half a minute to some minutes; later ones of the same shapes, also
-    of another `CompiledStep` of this process, do not.
+    of another `CompiledDecodeStep` of this process, do not.
 
     Args:
         model: in eval mode.
@@ -104,7 +104,7 @@ def decode_step(
         attention = block.attention
         q, k, v = attention.split_heads(block.attention_norm(x))
         if angles is not None:
-            q, k = turn(q, *angles), turn(k, *angles)
+            q, k = rotate(q, *angles), rotate(k, *angles)
         block_keys.index_copy_(2, slot, k)
         block_values.index_copy_(2, slot, v)
         heads = fused_attention(q, block_keys, block_values, hidden)

@@ -256,7 +256,7 @@ void normalise(const float *x, const float *weight, float epsilon, int64_t width
     }
 }
 
-void turn(const float *x, const float *cosines, const float *sines, int64_t size, float *y) {
+void rotate(const float *x, const float *cosines, const float *sines, int64_t size, float *y) {
     const int64_t half = size / 2;
     for (int64_t i = 0; i < half; i++) {
         y[i] = x[i] * cosines[i] - x[i + half] * sines[i];
@@ -309,8 +309,8 @@ void attend(const float *qkv, const float *cosines, const float *sines, int64_t 
             float *values, int64_t slot, int64_t used, float *query, float *scores, float *out) {
     const float *const k = qkv + size, *const v = qkv + 2 * size;
     if (cosines) {
-        turn(qkv, cosines, sines, size, query);
-        turn(k, cosines, sines, size, keys + slot * size);
+        rotate(qkv, cosines, sines, size, query);
+        rotate(k, cosines, sines, size, keys + slot * size);
     } else {
         std::memcpy(query, qkv, size * sizeof(float));
         std::memcpy(keys + slot * size, k, size * sizeof(float));

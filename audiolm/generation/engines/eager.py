@@ -17,7 +17,7 @@ from audiolm.model.language_model import AudioLM
 ROWS = 8
 
 
-class EagerStep:
+class EagerDecodeStep:
     """The model itself, on any device, in blocks of `ROWS` samples.
 
     Args:
@@ -38,20 +38,22 @@ class EagerStep:
         self.fill = -batch % ROWS
         self.caches = model.make_caches(batch + self.fill, max_steps, ring)
         # Of each block, cut once: a step is too short for it.
-        self.told: list[Conditions | None] = [None] * ((batch + self.fill) // ROWS)
+        self.conditions: list[Conditions | None] = [None] * ((batch + self.fill) // ROWS)
         if conditions is not None:
             filled = joined([conditions, *[conditions.rows(0, 1)] * self.fill])
-            self.told = [filled.rows(i * ROWS, (i + 1) * ROWS) for i in range(len(self.told))]
+            self.conditions = [
+                filled.rows(i * ROWS, (i + 1) * ROWS) for i in range(len(self.conditions))
+            ]
 
     def __call__(self, codes: Tensor) -> Tensor:
         """Logits (B, K, V') after codes (B, K)."""
         filled = torch.cat([codes, codes[:1].expand(self.fill, -1)])
         logits: list[Tensor] = []
         blocks = torch.split(filled[:, :, None], ROWS)
-        for block, told in zip(blocks, self.told, strict=True):
+        for block, conditions in zip(blocks, self.conditions, strict=True):
             first = len(logits) * ROWS
             rows = [cache.rows(first, first + ROWS) for cache in self.caches]
-            logits.append(self.model.extend(block, rows, told)[:, :, -1])
+            logits.append(self.model.extend(block, rows, conditions)[:, :, -1])
         for cache in self.caches:
             cache.length += 1
         return torch.cat(logits)[: len(codes)]

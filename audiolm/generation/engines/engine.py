@@ -7,13 +7,13 @@ compiled   torch.compile'd, with CUDA graphs on a GPU: long clips, after a minut
 
 from __future__ import annotations
 
-from audiolm.generation.decoder import Reader
+from audiolm.generation.decoder import Decoder
 from audiolm.generation.engines.build import load_library
-from audiolm.generation.engines.compiled import CompiledStep
-from audiolm.generation.engines.eager import EagerStep
-from audiolm.generation.engines.native import NativeStep, PackedWeights, check_native
+from audiolm.generation.engines.compiled import CompiledDecodeStep
+from audiolm.generation.engines.decode_step import DecodeStep
+from audiolm.generation.engines.eager import EagerDecodeStep
+from audiolm.generation.engines.native import NativeDecodeStep, PackedWeights, check_native
 from audiolm.generation.engines.rounding import round_weights
-from audiolm.generation.engines.step import Step
 from audiolm.model.conditioning import Conditions
 from audiolm.model.language_model import AudioLM
 
@@ -29,7 +29,7 @@ def choose_engine(engine: str, model: AudioLM, num_steps: int | None) -> str:
     Args:
         engine: one of `ENGINES`.
         model: on its device.
-        num_steps: to be drawn; None for no end.
+        num_steps: to be generated; None for no end.
 
     Raises:
         ValueError: for an unknown engine.
@@ -60,7 +60,7 @@ class Engine:
         name: one of `ENGINES`.
         model: in eval mode, on its device, in float32 for rounded weights and the native engine.
         weights: see `rounding.round_weights`.
-        num_steps: to be drawn; None for no end.
+        num_steps: to be generated; None for no end.
 
     Attributes:
         name: the engine chosen.
@@ -78,10 +78,10 @@ class Engine:
         self.model = round_weights(model, weights)
         self._packed = PackedWeights(self.model, weights) if self.name == "native" else None
 
-    def reader(
+    def decoder(
         self, batch: int, max_steps: int, ring: bool, conditions: Conditions | None = None
-    ) -> Reader:
-        """A reader of `batch` samples that has read nothing.
+    ) -> Decoder:
+        """A decoder of `batch` samples that has read nothing.
 
         Args:
             max_steps, ring: see `AudioLM.make_caches`.
@@ -98,9 +98,9 @@ class Engine:
             )
         if self._packed is not None:
             caches = model.make_caches(batch, max_steps, ring)
-            step: Step = NativeStep(model, self._packed, caches, conditions)
+            decode_step: DecodeStep = NativeDecodeStep(model, self._packed, caches, conditions)
         elif self.name == "compiled":
-            step = CompiledStep(model, batch, max_steps, ring, conditions)
+            decode_step = CompiledDecodeStep(model, batch, max_steps, ring, conditions)
         else:
-            step = EagerStep(model, batch, max_steps, ring, conditions)
-        return Reader(model, step, conditions)
+            decode_step = EagerDecodeStep(model, batch, max_steps, ring, conditions)
+        return Decoder(model, decode_step, conditions)

@@ -62,7 +62,7 @@ class _Model(Structure):
     )
 
 
-class NativeStep:
+class NativeDecodeStep:
     """Reads one step of B rows, whose keys and values `caches` hold; gives the next one's logits.
 
     The same function as `model.extend`, but for the order of additions. A row's logits are the
@@ -122,7 +122,7 @@ class NativeStep:
         )
         self.scratch = torch.zeros(size)
         self.logits_shape = (rows, model.num_codebooks, model.num_outputs)
-        # Where a step stands is either added to its input or turns its queries and keys.
+        # Where a step stands is either added to its input or rotates its queries and keys.
         self.positions = trunk.positions
         self.rotary = trunk.blocks[0].attention.rotary
         self.origin = torch.zeros(1, 1, model.embedding.embedding_dim)
@@ -175,7 +175,8 @@ class PackedWeights:
         weights: what the matrices are packed as; see `rounding.round_weights`.
 
     Raises:
-        ValueError: where the library cannot be built, or for a model in another type or place.
+        ValueError: where the library cannot be built, or for a model in another type or on another
+        device.
     """
 
     def __init__(self, model: AudioLM, weights: str) -> None:
@@ -226,7 +227,7 @@ class PackedWeights:
         rows, columns = matrix.shape
         filled = F.pad(matrix, (0, -columns % (self.lanes * numbers), 0, -rows % 4))
         parts = filled.view(-(-rows // 4), 4, -1, numbers, self.lanes)
-        # Not `contiguous`, which is no copy of a matrix that lies in this order already.
+        # Not `contiguous`, which does not copy a matrix that lies in this order already.
         return parts.permute(0, 2, 1, 4, 3).clone(memory_format=torch.contiguous_format)
 
 

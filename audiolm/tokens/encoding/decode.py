@@ -1,6 +1,6 @@
 """Decode what is to be encoded: in worker processes, so that the codec never waits for a file.
 
-A worker takes its share of the units one after the other: a batch of recordings, which comes as
+A worker takes its share of the jobs one after the other: a batch of recordings, which comes as
 one `list[Decoded]`, or sections of a long one, each a list of its own, for which the file is read
 once from front to back. A recording that cannot be read comes as its reason.
 
@@ -33,13 +33,13 @@ _CHANGED = "changed since it was checked; run prepare again"
 
 
 class Recording(NamedTuple):
-    """A stretch of a file and what its check found.
+    """A clip of a file and what its check found.
 
-    place: in the plan. start, end: seconds, end None for the file's end. num_samples, sample_rate:
-    as they were decoded. size, mtime_ns: of the file then.
+    number: its index in the plan. start, end: seconds, end None for the file's end. num_samples,
+    sample_rate: as they were decoded. size, mtime_ns: of the file then.
     """
 
-    place: int
+    number: int
     path: Path
     start: float
     end: float | None
@@ -49,7 +49,7 @@ class Recording(NamedTuple):
     mtime_ns: int
 
 
-class Unit(NamedTuple):
+class DecodeJob(NamedTuple):
     """Recordings to be read whole, or a single one of which these sections are to be read."""
 
     recordings: list[Recording]
@@ -59,7 +59,7 @@ class Unit(NamedTuple):
 class Decoded(NamedTuple):
     """Samples (C, N) at the codec's rate of a recording, or of a section of it, to be encoded.
 
-    recording: its place in the plan. audio: the reason in one line where it cannot be read.
+    recording: its index in the plan. audio: the reason in one line where it cannot be read.
     """
 
     recording: int
@@ -67,12 +67,12 @@ class Decoded(NamedTuple):
     audio: NDArray[np.float32] | str
 
 
-def read_units(
-    units: Sequence[Unit], framing: Framing, num_workers: int
+def decode_jobs(
+    jobs: Sequence[DecodeJob], framing: Framing, num_workers: int
 ) -> DataLoader[list[Decoded]]:
     """What is to be encoded together, one list at a time; in any order with several workers."""
     return DataLoader(
-        _Reading(units, framing),
+        _Reading(jobs, framing),
         batch_size=None,
         **worker_settings(num_workers),
         prefetch_factor=2 if num_workers else None,
@@ -87,22 +87,22 @@ def _as_is(result: Any) -> Any:
 
 
 class _Reading(IterableDataset[list[Decoded]]):
-    def __init__(self, units: Sequence[Unit], framing: Framing) -> None:
-        self._units, self._framing = units, framing
+    def __init__(self, jobs: Sequence[DecodeJob], framing: Framing) -> None:
+        self._jobs, self._framing = jobs, framing
 
     def __iter__(self) -> Iterator[list[Decoded]]:
         worker = get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for unit in self._units[first::step]:
-            if not unit.sections:
-                yield [_read_whole(recording, self._framing) for recording in unit.recordings]
+        for job in self._jobs[first::step]:
+            if not job.sections:
+                yield [_read_whole(recording, self._framing) for recording in job.recordings]
                 continue
-            (recording,) = unit.recordings
+            (recording,) = job.recordings
             try:
-                for section, samples in _read_sections(recording, unit.sections, self._framing):
-                    yield [Decoded(recording.place, section, samples.numpy())]
+                for section, samples in _read_sections(recording, job.sections, self._framing):
+                    yield [Decoded(recording.number, section, samples.numpy())]
             except (OSError, ValueError) as error:
-                yield [Decoded(recording.place, unit.sections[0], reason_of(error))]
+                yield [Decoded(recording.number, job.sections[0], reason_of(error))]
 
 
 def _read_whole(recording: Recording, framing: Framing) -> Decoded:
@@ -115,8 +115,8 @@ def _read_whole(recording: Recording, framing: Framing) -> Decoded:
         if samples.shape[1] != framing.num_samples(recording.num_samples, recording.sample_rate):
             raise AudioError(recording.path, _CHANGED)
     except (OSError, ValueError) as error:
-        return Decoded(recording.place, None, reason_of(error))
-    return Decoded(recording.place, None, samples.numpy())
+        return Decoded(recording.number, None, reason_of(error))
+    return Decoded(recording.number, None, samples.numpy())
 
 
 def _read_sections(

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from audiolm.audio import reason_of
 from audiolm.parallel import as_a_workers_death
-from audiolm.tokens.encoding.decode import Decoded, Unit, read_units
+from audiolm.tokens.encoding.decode import Decoded, DecodeJob, decode_jobs
 from audiolm.tokens.encoding.plan import Plan
 from audiolm.tokens.shards import ShardWriter
 
@@ -33,19 +33,19 @@ Codes = tuple[Decoded, NDArray[Any]]
 
 @dataclass
 class Encoded:
-    """What `encode_units` did.
+    """What `encode_jobs` did.
 
-    recordings: places in the plan of those that were encoded, wholly or in part. frames: of all
-    that was. left_out: reasons, by the key of the audio.
+    recordings: indices in the plan of those that were encoded, wholly or in part. frames: of all
+    that was. skipped: reasons, by the key of the audio.
     """
 
     recordings: set[int] = field(default_factory=set)
     frames: int = 0
-    left_out: dict[int, str] = field(default_factory=dict)
+    skipped: dict[int, str] = field(default_factory=dict)
 
 
-def encode_units(
-    units: Sequence[Unit],
+def encode_jobs(
+    jobs: Sequence[DecodeJob],
     plan: Plan,
     codec: Codec,
     clips: ShardWriter,
@@ -60,15 +60,15 @@ def encode_units(
     Ctrl-C, what was encoded is in the shards.
     """
     encoded = Encoded()
-    total = sum(_frames(plan, unit) for unit in units)
+    total = sum(_frames(plan, job) for job in jobs)
     progress = _Progress(plan.seconds(total), show=show_progress and total > 0)
     try:
-        reader = read_units(units, plan.framing, min(num_workers, len(units)))
+        reader = decode_jobs(jobs, plan.framing, min(num_workers, len(jobs)))
         for found, reasons in _side_by_side(
-            lambda group: _encode(group, codec), reader, _num_threads(codec, len(units))
+            lambda group: _encode(group, codec), reader, _num_threads(codec, len(jobs))
         ):
             for recording, reason in reasons:
-                encoded.left_out.setdefault(int(plan.keys[recording]), reason)
+                encoded.skipped.setdefault(int(plan.keys[recording]), reason)
             whole: list[tuple[int, NDArray[Any]]] = []
             for decoded, codes in found:
                 key = int(plan.keys[decoded.recording])
@@ -86,7 +86,7 @@ def encode_units(
         done, of = (plan.seconds(frames) / 3600 for frames in (encoded.frames, total))
         raise KeyboardInterrupt(
             f"stopped; {done:.3f} of {of:.3f} hours were encoded and are kept, "
-            "run the same command to go on"
+            "run the same command to resume"
         ) from None
     except RuntimeError as error:
         raise as_a_workers_death(error, "; what was encoded is kept") from error
@@ -97,15 +97,15 @@ def encode_units(
     return encoded
 
 
-def _frames(plan: Plan, unit: Unit) -> int:
-    if unit.sections:
-        return sum(section.end - section.begin for section in unit.sections)
-    return sum(int(plan.frames[recording.place]) for recording in unit.recordings)
+def _frames(plan: Plan, job: DecodeJob) -> int:
+    if job.sections:
+        return sum(section.end - section.begin for section in job.sections)
+    return sum(int(plan.frames[recording.number]) for recording in job.recordings)
 
 
-def _num_threads(codec: Codec, units: int) -> int:
-    """How many units to encode at a time: on a CPU one a thread, each with one thread."""
-    return min(torch.get_num_threads(), units) if codec.device.type == "cpu" else 1
+def _num_threads(codec: Codec, jobs: int) -> int:
+    """How many jobs to encode at a time: on a CPU one a thread, each with one thread."""
+    return min(torch.get_num_threads(), jobs) if codec.device.type == "cpu" else 1
 
 
 def _side_by_side(function: Callable[[A], B], arguments: Iterable[A], threads: int) -> Iterator[B]:
@@ -113,7 +113,7 @@ def _side_by_side(function: Callable[[A], B], arguments: Iterable[A], threads: i
 
     Networks of few channels divide badly: PyTorch's threads wait for each other in every layer, and
     for ever where another program takes one's core. Whole batches side by side do not. They
-    also go on while this thread reads the next ones.
+    also continue while this thread reads the next ones.
     """
     if threads <= 1:
         yield from map(function, arguments)

@@ -32,7 +32,7 @@ class StoreLock:
         self._main = filelock.FileLock(store / ".lock")
         self._own = store / f".part-{part.number}-of-{part.count}.lock"
         self._held: filelock.BaseFileLock | None = None
-        self._told = False
+        self._announced = False
 
     def __enter__(self) -> StoreLock:
         while True:
@@ -96,9 +96,9 @@ class StoreLock:
             self._main.acquire(poll_interval=_RETRY_SECONDS)
 
     def _tell(self) -> None:
-        if not self._told:
+        if not self._announced:
             print(
                 f"waiting: another process is preparing {self._store} (Ctrl-C to stop waiting)",
                 file=sys.stderr,
             )
-            self._told = True
+            self._announced = True

@@ -6,7 +6,7 @@
     batches and runs, longest first, are dealt to the parts in turn
 
 The plan follows from the collection alone, and not from what is encoded already or where it runs:
-a run that was killed goes on with the batches that it would have encoded, and every part knows what
+a run that was killed resumes with the batches that it would have encoded, and every part knows what
 the others do.
 """
 
@@ -31,10 +31,10 @@ _PLAN_CLIPS = 512
 _RUNS_A_PART = 8
 
 
-class Item(NamedTuple):
+class Job(NamedTuple):
     """A batch of recordings that are encoded whole, or sections of one recording.
 
-    recordings: places in the plan. sections: their numbers; empty for a batch.
+    recordings: indices in the plan. sections: their numbers; empty for a batch.
     """
 
     recordings: Sequence[int]
@@ -46,8 +46,8 @@ class Plan:
     """Recordings and how their encoding is divided.
 
     clips: for each recording, the first clip that has its audio. keys, samples, rates, frames: of
-    its audio. items: batches and runs, which hold every section of every recording once. owners:
-    for each item, the number of the part that encodes it. name: a hash of all that.
+    its audio. jobs: batches and runs, which hold every section of every recording once. owners:
+    for each job, the number of the part that encodes it. name: a hash of all that.
     """
 
     framing: Framing
@@ -56,7 +56,7 @@ class Plan:
     samples: NDArray[np.int64]
     rates: NDArray[np.int64]
     frames: NDArray[np.int64]
-    items: list[Item]
+    jobs: list[Job]
     owners: NDArray[np.int64]
     name: str
 
@@ -80,22 +80,22 @@ class Plan:
 
     def missing(
         self, wanted: NDArray[np.bool_], sections: EncodedClips
-    ) -> Iterator[tuple[int, Item]]:
-        """What is still to be encoded of each item, with the part that it belongs to.
+    ) -> Iterator[tuple[int, Job]]:
+        """What is still to be encoded of each job, with the part that it belongs to.
 
         wanted: which recordings are. sections: those that are encoded already.
         """
-        for owner, item in zip(self.owners.tolist(), self.items, strict=True):
-            recordings = [r for r in item.recordings if wanted[r]]
+        for owner, job in zip(self.owners.tolist(), self.jobs, strict=True):
+            recordings = [r for r in job.recordings if wanted[r]]
             if not recordings:
                 continue
-            if item.sections:
+            if job.sections:
                 found = self.find_sections(recordings[0], sections)
-                numbers = [n for n in item.sections if found[n] < 0]
+                numbers = [n for n in job.sections if found[n] < 0]
                 if numbers:
-                    yield owner, Item(recordings, numbers)
+                    yield owner, Job(recordings, numbers)
             else:
-                yield owner, Item(recordings, ())
+                yield owner, Job(recordings, ())
 
     def seconds(self, frames: int) -> float:
         """The duration of so many frames."""
@@ -114,26 +114,26 @@ def make_plan(audio: NDArray[Any], framing: Framing, batch_seconds: float, num_p
     frames = framing.num_frames(samples, rates)
     batch_frames = max(1, round(batch_seconds * framing.sample_rate / framing.hop_length))
     short = np.flatnonzero(frames <= framing.length)
-    items = [Item(batch, ()) for batch in plan_batches(frames, short, batch_frames)]
-    weights = [int(frames[item.recordings].sum()) for item in items]
+    jobs = [Job(batch, ()) for batch in plan_batches(frames, short, batch_frames)]
+    weights = [int(frames[job.recordings].sum()) for job in jobs]
     run = max(1, int(frames.sum()) // (_RUNS_A_PART * num_parts) // framing.length)
     for recording in np.flatnonzero(frames > framing.length).tolist():
         total = int(frames[recording])
         count = framing.num_sections(total)
         for begin in range(0, count, run):
             end = min(begin + run, count)
-            items.append(Item([recording], range(begin, end)))
+            jobs.append(Job([recording], range(begin, end)))
             weights.append(min(end * framing.length, total) - begin * framing.length)
-    owners = np.zeros(len(items), np.int64)
-    # Longest first, in turn: no part gets more than another by more than the longest item.
+    owners = np.zeros(len(jobs), np.int64)
+    # Longest first, in turn: no part gets more than another by more than the longest job.
     owners[np.argsort(-np.array(weights, np.int64), kind="stable")] = (
-        np.arange(len(items)) % num_parts
+        np.arange(len(jobs)) % num_parts
     )
-    told = hashlib.sha256(f"{tuple(framing)} {num_parts}".encode())
+    digest = hashlib.sha256(f"{tuple(framing)} {num_parts}".encode())
     for array in (own["key"], frames, owners):
-        told.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+        digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
     return Plan(
-        framing, clips, own["key"], samples, rates, frames, items, owners, told.hexdigest()[:10]
+        framing, clips, own["key"], samples, rates, frames, jobs, owners, digest.hexdigest()[:10]
     )
 
 

@@ -6,7 +6,7 @@
     the plan: short recordings in batches of similar length, long ones in sections
       |  of these, this part's
       v
-    decode and resample, in worker processes         a bad file is left out, with its reason
+    decode and resample, in worker processes         a bad file is skipped, with its reason
       |
       v
     the codec, in this process
@@ -18,7 +18,7 @@
     sections joined, the index over all clips, and store.json: the store counts as finished
 
 Which clips make a batch depends on the whole collection and not on what is encoded already, and a
-shard holds whole batches. So a run that was killed and goes on, or several parts, encode the
+shard holds whole batches. So a run that was killed and resumed, or several parts, encode the
 batches that one run would have encoded, and end with the same codes to the bit.
 
 Letters: C audio channels, N audio samples, K codebooks, T codec frames.
@@ -39,15 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audiolm.datasets.checks.report import CheckReport
-from audiolm.datasets.clip import SPLIT_NAMES, LeftOut
+from audiolm.datasets.clip import SPLIT_NAMES, SkippedClip
 from audiolm.files import atomic_file, hash64
 from audiolm.parallel import Part, check_part
-from audiolm.tokens.encoding.decode import Recording, Unit
-from audiolm.tokens.encoding.encode import encode_units
+from audiolm.tokens.encoding.decode import DecodeJob, Recording
+from audiolm.tokens.encoding.encode import encode_jobs
 from audiolm.tokens.encoding.locks import StoreLock
 from audiolm.tokens.encoding.plan import Plan, make_plan
 from audiolm.tokens.encoding.sections import Framing
-from audiolm.tokens.parts import how_to_finish, read_left_out, remove_markers, write_marker
+from audiolm.tokens.parts import how_to_finish, read_skipped, remove_markers, write_marker
 from audiolm.tokens.shards import (
     CLIPS,
     MAX_BYTES,
@@ -73,14 +73,14 @@ class PrepareSummary:
     files, hours, frames: of the whole store, or of what is there of it where parts are missing.
     encoded, reused: how many of the files were encoded now, and were there already. encoded_hours:
     what was encoded now. seconds: that all of it took. missing_parts: numbers; while there are any,
-    the store is not finished, and `left_out` does not know of theirs.
+    the store is not finished, and `skipped` does not know of theirs.
     """
 
     store_dir: Path
     files: int
     hours: float
     frames: int
-    left_out: tuple[LeftOut, ...]
+    skipped: tuple[SkippedClip, ...]
     encoded: int
     encoded_hours: float
     reused: int
@@ -93,19 +93,19 @@ class PrepareSummary:
         """Seconds of audio encoded a second."""
         return self.encoded_hours * 3600 / self.seconds
 
-    def lines(self, max_left_out: int = 10) -> list[str]:
-        """The summary in lines to print, with at most so many of the files left out."""
+    def lines(self, max_skipped: int = 10) -> list[str]:
+        """The summary in lines to print, with at most so many of the files skipped."""
         lines = [
             f"store     {self.store_dir}",
             f"files     {self.files:,} ({self.encoded:,} encoded now, {self.reused:,} reused)",
             f"audio     {self.hours:.4g} hours, {self.frames:,} frames",
             f"took      {self.seconds:.1f} s"
             + (f", {self.xrealtime:.0f} times faster than real time" if self.encoded_hours else ""),
-            f"left out  {len(self.left_out):,}",
+            f"skipped   {len(self.skipped):,}",
         ]
-        lines += [f"  {bad}" for bad in self.left_out[:max_left_out]]
-        if len(self.left_out) > max_left_out:
-            rest = len(self.left_out) - max_left_out
+        lines += [f"  {bad}" for bad in self.skipped[:max_skipped]]
+        if len(self.skipped) > max_skipped:
+            rest = len(self.skipped) - max_skipped
             lines.append(f"  and {rest:,} more, see {self.store_dir / 'left_out.json'}")
         if self.missing_parts:
             lines.append(
@@ -150,10 +150,10 @@ def prepare_store(
     """Encode checked clips into the store at `store_dir`, which then holds these and no others.
 
     Audio that the store holds is not encoded again, whatever its file is called now; what a source
-    says of it (split, label, text) is taken anew. Files that cannot be read any more are left out;
+    says of it (split, label, text) is taken anew. Files that cannot be read any more are skipped;
     these and the check's are listed in the summary and in `left_out.json`.
 
-    group: the column (or label, text) whose clips of one value are held out together; None: each
+    group: the column (or label, text) whose clips of one value are split off together; None: each
         clip by itself.
     part: encode only this part of the work. All parts may run at the same time, with the same
         `store_dir` or each with its own; which then have to be put together. The part that finds
@@ -166,7 +166,7 @@ def prepare_store(
     shard_seconds: at most about this much work is lost by a kill, or what is being encoded.
     Raises ValueError where the store is of another codec, where nothing can be read, and for a
     group that no clip has; ChildProcessError where a worker dies. Ctrl-C and any kill keep what was
-    encoded; the next run goes on from there.
+    encoded; the next run resumes there.
     """
     started = time.perf_counter()
     check_part(part)
@@ -175,7 +175,7 @@ def prepare_store(
             f"the check is of {report.part} only: every part is encoded by a check of all clips"
         )
     if not report.kept:
-        raise ValueError("no clips to encode: the check left out all of them")
+        raise ValueError("no clips to encode: the check skipped all of them")
     split_hashes = _split_hashes(report, group)
     plan = make_plan(report.audio, Framing.of(codec, section_seconds), batch_seconds, part.count)
     store = Path(store_dir)
@@ -189,8 +189,8 @@ def prepare_store(
             remove_unfinished(store)
         lock.share()
 
-        encoded = encode_units(
-            _units(report, plan, part, files.scan(CLIPS), files.scan(SECTIONS)),
+        encoded = encode_jobs(
+            _decode_jobs(report, plan, part, files.scan(CLIPS), files.scan(SECTIONS)),
             plan,
             codec,
             files.writer(CLIPS, shard_seconds),
@@ -201,10 +201,10 @@ def prepare_store(
 
         marker = None
         if part.count > 1:
-            marker = write_marker(store, part, plan.name, encoded.left_out)
+            marker = write_marker(store, part, plan.name, encoded.skipped)
         lock.unshare()
         finished = marker is not None and not marker.exists()  # by another, in the meantime
-        reasons = read_left_out(store, part.count, plan.name) | encoded.left_out
+        reasons = read_skipped(store, part.count, plan.name) | encoded.skipped
         held, sections = files.scan(CLIPS), files.scan(SECTIONS)
         wanted = held.find(plan.keys) < 0
         wanted &= ~np.isin(plan.keys, np.array([*reasons], np.uint64))
@@ -218,9 +218,9 @@ def prepare_store(
         rows = held.find(report.audio["key"])
         kept = np.flatnonzero(rows >= 0)
         frames = int(held.rows["frames"][rows[kept]].sum())
-        left_out = _left_out(report, reasons, rows)
+        skipped = _skipped(report, reasons, rows)
         if not missing_parts and not finished:
-            _finish(store, report, split_hashes, held, rows, left_out)
+            _finish(store, report, split_hashes, held, rows, skipped)
         if not missing_parts and lock.alone():
             remove_shards(store, SECTIONS)
         now = np.isin(report.audio["key"][kept], plan.keys[sorted(encoded.recordings)])
@@ -229,7 +229,7 @@ def prepare_store(
             files=len(kept),
             hours=frames / codec.frame_rate / 3600,
             frames=frames,
-            left_out=left_out,
+            skipped=skipped,
             encoded=int(now.sum()),
             encoded_hours=plan.seconds(encoded.frames) / 3600,
             reused=int((~now).sum()),
@@ -253,33 +253,33 @@ class _Files:
         return ShardWriter(self._store, kind, *self._codes, max_seconds=max_seconds)
 
 
-def _units(
+def _decode_jobs(
     report: CheckReport, plan: Plan, part: Part, held: EncodedClips, sections: EncodedClips
-) -> list[Unit]:
+) -> list[DecodeJob]:
     """This part's work that is not done yet: batches, then long recordings."""
     wanted = held.find(plan.keys) < 0
-    items = [item for owner, item in plan.missing(wanted, sections) if owner == part.number]
-    units = [
-        Unit([_recording(report, plan, r) for r in item.recordings], [])
-        for item in items
-        if not item.sections
+    planned = [job for owner, job in plan.missing(wanted, sections) if owner == part.number]
+    jobs = [
+        DecodeJob([_recording(report, plan, r) for r in job.recordings], [])
+        for job in planned
+        if not job.sections
     ]
     long: dict[int, list[int]] = {}
-    for item in items:
-        if item.sections:
-            long.setdefault(item.recordings[0], []).extend(item.sections)
+    for job in planned:
+        if job.sections:
+            long.setdefault(job.recordings[0], []).extend(job.sections)
     for r, numbers in long.items():
-        units.append(
-            Unit([_recording(report, plan, r)], [plan.section(r, n) for n in sorted(numbers)])
+        jobs.append(
+            DecodeJob([_recording(report, plan, r)], [plan.section(r, n) for n in sorted(numbers)])
         )
-    return units
+    return jobs
 
 
-def _recording(report: CheckReport, plan: Plan, place: int) -> Recording:
-    i = int(plan.clips[place])
+def _recording(report: CheckReport, plan: Plan, index: int) -> Recording:
+    i = int(plan.clips[index])
     clip, audio = report.kept[i], report.audio[i]
     return Recording(
-        place,
+        index,
         clip.path,
         clip.start,
         clip.end,
@@ -295,9 +295,9 @@ def _join(store: Path, plan: Plan, wanted: NDArray[np.bool_], sections: EncodedC
     clips: list[tuple[int, list[NDArray[Any]]]] = []
     size = 0
     for recording in np.flatnonzero(wanted).tolist():
-        pieces = [sections.codes(row) for row in plan.find_sections(recording, sections).tolist()]
-        clips.append((int(plan.keys[recording]), pieces))
-        size += sum(piece.nbytes for piece in pieces)
+        chunks = [sections.codes(row) for row in plan.find_sections(recording, sections).tolist()]
+        clips.append((int(plan.keys[recording]), chunks))
+        size += sum(chunk.nbytes for chunk in chunks)
         if size >= MAX_BYTES:
             write_shard(store, CLIPS, clips)
             clips, size = [], 0
@@ -311,15 +311,15 @@ def _finish(
     split_hashes: NDArray[np.uint64],
     held: EncodedClips,
     rows: NDArray[np.int64],
-    left_out: Sequence[LeftOut],
+    skipped: Sequence[SkippedClip],
 ) -> None:
-    """Put the new index in place. rows: of each clip in `held`, -1 for what is left out."""
-    _write_left_out(store, left_out)
+    """Put the new index in place. rows: of each clip in `held`, -1 for what is skipped."""
+    _write_skipped(store, skipped)
     kept = np.flatnonzero(rows >= 0)
     if not len(kept):
         raise ValueError(
             f"none of the {len(rows)} files can be encoded; the first, "
-            f"{left_out[len(report.left_out)]}"
+            f"{skipped[len(report.skipped)]}"
         )
     index, shards = _index(report, split_hashes, kept, held, rows[kept])
     commit_index(store, shards, index, _records(report, kept, index["frames"]))
@@ -327,7 +327,7 @@ def _finish(
 
 
 def _split_hashes(report: CheckReport, group: str | None) -> NDArray[np.uint64]:
-    """For each clip, the hash of what is held out together with it.
+    """For each clip, the hash of what is split off together with it.
 
     Raises ValueError for a group of which the source says nothing.
     """
@@ -402,20 +402,20 @@ def _records(
         }
 
 
-def _left_out(
+def _skipped(
     report: CheckReport, reasons: Mapping[int, str], rows: NDArray[np.int64]
-) -> tuple[LeftOut, ...]:
-    """What the check left out, and the clips of which there are reasons why there are no codes."""
+) -> tuple[SkippedClip, ...]:
+    """What the check skipped, and the clips of which there are reasons why there are no codes."""
     keys = report.audio["key"].tolist()
     now = [
-        LeftOut(report.kept[i].path, reasons[keys[i]])
+        SkippedClip(report.kept[i].path, reasons[keys[i]])
         for i in np.flatnonzero(rows < 0).tolist()
         if keys[i] in reasons
     ]
-    return (*report.left_out, *now)
+    return (*report.skipped, *now)
 
 
-def _write_left_out(store: Path, left_out: Sequence[LeftOut]) -> None:
-    entries = [{"path": str(bad.path), "reason": bad.reason} for bad in left_out]
+def _write_skipped(store: Path, skipped: Sequence[SkippedClip]) -> None:
+    entries = [{"path": str(bad.path), "reason": bad.reason} for bad in skipped]
     with atomic_file(store / "left_out.json") as file:
         file.write(json.dumps(entries, indent=1).encode("ascii") + b"\n")

@@ -1,4 +1,4 @@
-"""Sections: a long recording is encoded in stretches that need nothing of each other.
+"""Sections: a long recording is encoded in parts that need nothing of each other.
 
 So a kill loses one section at most, several processes can share a recording, and its codes do not
 depend on where a run was stopped. A section's codes are made from the samples of its own frames

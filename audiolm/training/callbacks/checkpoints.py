@@ -1,4 +1,4 @@
-"""The two checkpoints of a run: the one it goes on from, the best one, and how they are written.
+"""The two checkpoints of a run: the one it resumes from, the best one, and how they are written.
 
 A checkpoint is whole or not there, and holds data, never code.
 """
@@ -61,7 +61,7 @@ class BestCheckpoint(ModelCheckpoint):
     """Keeps the checkpoint of the lowest validation loss, also over a resumed run.
 
     last.ckpt is written before the validation of its step and does not know its result. A run that
-    went on from there would take a worse checkpoint for the best one; the file of the best one
+    resumed there would take a worse checkpoint for the best one; the file of the best one
     itself knows better.
 
     Args:
@@ -125,7 +125,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         except (OSError, RuntimeError) as error:  # torch may hide the OSError of a full disk
             raise OSError(
                 f"{path}: the checkpoint could not be written ({_first_line(error)}); "
-                f"{'the older one is kept: ' if path.exists() else ''}free some space and go on "
+                f"{'the older one is kept: ' if path.exists() else ''}free some space and resume "
                 f"with ckpt_path=last"
             ) from error
         finally:

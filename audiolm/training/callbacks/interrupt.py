@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a training with a checkpoint that goes on where it stopped."""
+"""Ctrl-C and SIGTERM end a training with a checkpoint that resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GracefulInterrupt(Callback):
     """The first Ctrl-C (or SIGTERM) ends the current step, saves, and stops; the second kills.
 
     Lightning's own answer is to drop the step and to exit with status 1. Here `Trainer.fit` returns
-    as if training were over, with `interrupted` set: say how to go on, and exit with status 130.
+    as if training were over, with `interrupted` set: say how to resume, and exit with status 130.
     No validation runs any more. After a second Ctrl-C `fit` does not return (Lightning exits).
 
     With several processes all of them stop after the same step, whichever got the signal.

@@ -16,7 +16,7 @@ _STEPS_BEFORE_ESTIMATE = 10
 class StepProgressBar(TQDMProgressBar):
     """One bar over the optimiser steps of the whole training; Lightning's counts batches an epoch.
 
-    Once the speed is known, a line tells the time that is left. Where the output is no terminal
+    Once the speed is known, a line tells the time that is left. Where the output is not a terminal
     there is such a line every `seconds_between_lines` and no bar.
 
     Args:
@@ -48,7 +48,7 @@ class StepProgressBar(TQDMProgressBar):
         self._first_step = self._last_step = self.trainer.global_step
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *args: Any) -> None:
-        """Nothing: the bar goes on over epochs."""
+        """Nothing: the bar continues over epochs."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
@@ -60,7 +60,7 @@ class StepProgressBar(TQDMProgressBar):
         bar = self.train_progress_bar
         if self._should_update(step, trainer.max_steps):
             bar.n = step
-            bar.set_postfix(self.get_metrics(trainer, pl_module))  # draws the bar as well
+            bar.set_postfix(self.get_metrics(trainer, pl_module))  # prints the bar as well
         if trainer.is_global_zero:
             self._print_lines(trainer, pl_module)
 

@@ -49,7 +49,7 @@ class Balancer(nn.Module):
     def gradient(self, losses: Mapping[str, Tensor], output: Tensor) -> Tensor:
         """The joined gradient, of the shape of `output`; `losses` keep their graphs up to there.
 
-        Losses without a weight are left out; a weight without a loss gets no share.
+        Losses without a weight are omitted; a weight without a loss gets no share.
         """
         present = {name: w for name, w in self.weights.items() if name in losses}
         joined = torch.zeros_like(output)

@@ -32,7 +32,7 @@ from audiolm.training.lm.data import StepLoader
 
 SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
 QUIET = 10 ** (-30 / 20)  # of its recording's rms: a segment below is a pause
-TRIES = 10  # draws of a segment that is no pause
+TRIES = 10  # tries for a segment that is not a pause
 FORMAT = 1
 LOUDEST = 65504.0  # of half precision
 
@@ -153,16 +153,16 @@ def _subfolder(name: str) -> str:
 class TrainingSegments(Dataset[Tensor]):
     """Random segments (C, N), endless; item g follows from (seed, g) and the data alone.
 
-    Each moment of the recordings is as likely as any other, but for `weights`; pauses are drawn
+    Each moment of the recordings is as likely as any other, but for `weights`; pauses are taken
     again. A recording shorter than a segment gives all of itself, then zeros.
 
     Args:
         waveforms: the recordings.
         spans: of them that are trained on, see `audiolm.batches.splits`, in samples.
         length: N.
-        level: dBFS (rms) that a recording gets, drawn anew for each segment between these two.
-        weights: how much more often a subfolder is drawn from than by its duration.
-        seed: of everything drawn.
+        level: dBFS (rms) that a recording gets, sampled anew for each segment between these two.
+        weights: how much more often a subfolder is sampled from than by its duration.
+        seed: of everything random.
     """
 
     def __init__(
@@ -193,9 +193,9 @@ class TrainingSegments(Dataset[Tensor]):
     def __getitem__(self, g: int) -> Tensor:
         rng = np.random.default_rng([self.seed, g])
         for _ in range(TRIES):
-            place = rng.random() * self._ends[-1]
+            position = rng.random() * self._ends[-1]
             clip, first, frames = (
-                int(x) for x in self.spans[np.searchsorted(self._ends, place, side="right")]
+                int(x) for x in self.spans[np.searchsorted(self._ends, position, side="right")]
             )
             length = min(frames, self.length)
             start = first + int(rng.integers(frames - length + 1))
@@ -207,8 +207,8 @@ class TrainingSegments(Dataset[Tensor]):
         return torch.nn.functional.pad(waveform * gain, (0, self.length - length))
 
 
-class HeldOutSegments(Dataset[Tensor]):
-    """Up to `count` segments (C, N) from the middle of held-out recordings, at one level."""
+class ValidationSegments(Dataset[Tensor]):
+    """Up to `count` segments (C, N) from the middle of validation recordings, at one level."""
 
     def __init__(
         self, waveforms: Waveforms, spans: NDArray[Any], length: int, level: float, count: int
@@ -273,12 +273,12 @@ class WaveformData(pl.LightningDataModule):
         waveforms: the recordings.
         hop_length: samples of a codec's frame, of which a segment holds a whole number.
         segment: seconds of a training segment, at least.
-        valid_segment: seconds of a held-out one, at least.
+        valid_segment: seconds of a validation segment, at least.
         batch_size: B, segments a step.
-        level: see `TrainingSegments`; held-out segments are at the mean of the two.
+        level: see `TrainingSegments`; validation segments are at the mean of the two.
         weights: see `TrainingSegments`.
-        valid_fraction: share of the recordings that is held out, by a hash of their names.
-        num_valid: held-out segments, at most.
+        valid_fraction: share of the recordings for validation, by a hash of their names.
+        num_valid: validation segments, at most.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in the training process.
 
@@ -328,7 +328,7 @@ class WaveformData(pl.LightningDataModule):
         self.train_segments = TrainingSegments(
             waveforms, self.train_spans, length, (level[0], level[1]), weights or {}, seed
         )
-        self.valid_segments = HeldOutSegments(
+        self.valid_segments = ValidationSegments(
             waveforms, self.valid_spans, valid_length, sum(level) / 2, num_valid
         )
 

@@ -38,7 +38,7 @@ from audiolm.training.codec.quantizer import (
 )
 from audiolm.training.codec.spectral_head import SpectralHead
 from audiolm.training.loggers.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import make_optimizer, take_settings_from
+from audiolm.training.optimisation import make_optimizer, override_optimizer_settings
 
 CODEC_FORMAT = 2
 MEL_LEVEL = 0.1  # rms that the mel loss brings each item to
@@ -70,7 +70,7 @@ class CodecTraining(pl.LightningModule):
             waveform is learnt; with a high one to the end, faint overtones are not.
         mel_rise: factor that the weight of the mel loss rises to as its floor falls.
         clip: largest norm of a step's gradient.
-        seed: of weights, noise and levels; what step n draws follows from (seed, n).
+        seed: of weights, noise and levels; what step n samples follows from (seed, n).
         data: what it is trained on, for a resumed run to be compared with.
 
     Raises:
@@ -189,7 +189,7 @@ class CodecTraining(pl.LightningModule):
                 self._make_optimizers(),
                 strict=True,
             ):
-                take_settings_from(optimizer, cast(LambdaLR, config.scheduler), fresh)
+                override_optimizer_settings(optimizer, cast(LambdaLR, config.scheduler), fresh)
         else:
             initialise_on_data(self.model, self._segments(0, 32))
 
@@ -201,7 +201,7 @@ class CodecTraining(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         step = self.trainer.global_step
-        # The same draws in a resumed run.
+        # The same random numbers in a resumed run.
         self._generator = torch.Generator().manual_seed(_word(self.seed, step))
         torch.manual_seed(_word(self.seed, step, 1 + self.global_rank))
         if self._past(self.quantization["start"]) and not self.quantizes:
@@ -228,7 +228,7 @@ class CodecTraining(pl.LightningModule):
         parts: dict[str, Tensor] = {}
         quantized: Quantized | None = None
         if self.quantizes:
-            quantized = quantize(self.model.quantizer, latents, self._draw_levels())
+            quantized = quantize(self.model.quantizer, latents, self._sample_levels())
             decoder_input = quantized.latents
             parts["commitment"] = quantized.commitment
         else:
@@ -240,19 +240,19 @@ class CodecTraining(pl.LightningModule):
                 spectrum = self.spectral_head.loss(decoder_input, waveform)
         parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
         decoded = self.model.decoder(decoder_input)[..., : waveform.shape[-1]]
-        heard = {"time": time_loss(decoded, waveform)}
-        heard["mel"] = self._mel_loss(decoded, waveform)
+        audible = {"time": time_loss(decoded, waveform)}
+        audible["mel"] = self._mel_loss(decoded, waveform)
         if self.adversary is not None and self._past(self.adversarial["start"]):
             parts["discriminator"] = self._train_discriminator(waveform, decoded)
-            heard |= self.adversary.generator_losses(waveform, decoded)._asdict()
+            audible |= self.adversary.generator_losses(waveform, decoded)._asdict()
         inner = self._weighted(parts)
-        loss = inner + self._weighted(heard)
+        loss = inner + self._weighted(audible)
         self._check_finite("loss", loss)
 
         optimizer, *_ = self._optimizers()
         optimizer.zero_grad()
         # A sum with the balanced gradient at `decoded`, for one pass back through the decoder.
-        gradient = self.balancer.gradient(heard, decoded)
+        gradient = self.balancer.gradient(audible, decoded)
         self.manual_backward(inner + (decoded * gradient).sum(), retain_graph=spectrum is not None)
         if not frozen:
             assert latents.grad is not None
@@ -277,7 +277,7 @@ class CodecTraining(pl.LightningModule):
                 self._generator,
             )
         self.log("loss", loss.detach(), prog_bar=True, logger=False)
-        self._train.add({**parts, **heard, "loss": loss, "grad_norm": norm})
+        self._train.add({**parts, **audible, "loss": loss, "grad_norm": norm})
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if self.trainer.global_step % max(1, every) == 0:
             for name, value in self._train.take().items():
@@ -288,8 +288,8 @@ class CodecTraining(pl.LightningModule):
         if not bool(torch.isfinite(value)):
             raise FloatingPointError(
                 f"the {what} is {value.item()} at step {self.trainer.global_step}; checkpoints "
-                f"from before are untouched: lower optim.lr={self.optim.get('lr')}, and go on with "
-                f"ckpt_path=last, or anew where there is none"
+                f"from before are untouched: lower optim.lr={self.optim.get('lr')}, resume with "
+                f"ckpt_path=last, or start anew where there is none"
             )
 
     def _mel_loss(self, estimate: Tensor, target: Tensor) -> Tensor:
@@ -351,13 +351,13 @@ class CodecTraining(pl.LightningModule):
             optimizer.step()
         return loss.detach()
 
-    def _draw_levels(self) -> int:
+    def _sample_levels(self) -> int:
         """The number of codebooks of this step."""
         levels = self.quantization["levels"]
         return int(levels[int(torch.randint(len(levels), (), generator=self._generator))])
 
     def _noise(self, latents: Tensor) -> Tensor:
-        """Gaussian noise (B, D, T) whose strength is drawn for each item."""
+        """Gaussian noise (B, D, T) whose strength is sampled for each item."""
         rising = min(1.0, self.trainer.global_step / self._warmup_steps)
         low, high = (rising * share for share in self.quantization["noise"])
         strength = low + (high - low) * torch.rand(len(latents), 1, 1, device=latents.device)
@@ -386,7 +386,7 @@ class CodecTraining(pl.LightningModule):
     def validation_step(self, waveform: Tensor, batch_idx: int) -> None:
         for n_q in sorted(set(self.quantization["levels"])) if self.quantizes else [0]:
             decoded, codes = self.reconstruct(waveform, n_q)
-            # Before there are codebooks, the figures are those of the auto-encoder.
+            # Before there are codebooks, the metrics are those of the auto-encoder.
             end = f"k{n_q}" if self.quantizes else "unquantized"
             # The ratio of a pause says nothing, and is so low that one of them hides all others.
             sounds = waveform.square().mean(dim=(1, 2)).sqrt() > SILENT
@@ -437,14 +437,14 @@ class CodecTraining(pl.LightningModule):
 
 
 class _Means:
-    """Means of named figures."""
+    """Means of named metrics."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, figures: Mapping[str, Tensor], count: int = 1) -> None:
-        for name, value in figures.items():
+    def add(self, metrics: Mapping[str, Tensor], count: int = 1) -> None:
+        for name, value in metrics.items():
             value = value.detach().double() * count
             self._sums[name] = self._sums[name] + value if name in self._sums else value
             self._counts[name] = self._counts.get(name, 0) + count
@@ -458,5 +458,5 @@ class _Means:
 
 def _word(*numbers: int) -> int:
     """A seed that follows from the numbers."""
-    words = np.random.SeedSequence(list(numbers)).generate_state(1, np.uint64)
-    return int(words[0] >> np.uint64(1))
+    state = np.random.SeedSequence(list(numbers)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))

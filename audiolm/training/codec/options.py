@@ -17,7 +17,7 @@ LOSSES: dict[str, float] = {
     "commitment": 0.25,
     "latents": 0.1,  # of latents whose mean square is above 1
     # Share of the gradient at the latents, beside 1 for all that comes through the decoder.
-    "spectrum": 1.0,  # of a frame, told from its latents by a linear layer
+    "spectrum": 1.0,  # of a frame, predicted from its latents by a linear layer
 }
 
 
@@ -37,7 +37,7 @@ QUANTIZATION: dict[str, Any] = {
     "start": 0.0,  # share of the steps before which the latents get noise instead
     "noise": [0.1, 0.5],  # its standard deviation, as a share of the latents' rms
     "freeze_encoder": False,  # encoder and codebooks stay as they are from `start` on
-    "levels": None,  # numbers of codebooks that a step draws from; None is n_q, its half, ... to 2
+    "levels": None,  # numbers of codebooks to sample from; None is n_q, its half, ... to 2
     "decay": 0.99,  # of the averages that codebooks follow
     "dead_below": 0.15,  # a code used less than this share of the mean is replaced
     "init_segments": 512,  # whose latents k-means starts from

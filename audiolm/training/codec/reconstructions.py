@@ -1,4 +1,4 @@
-"""Hear a codec while it trains: held-out segments beside their originals.
+"""Listen to a codec while it trains: validation segments beside their originals.
 
 C audio channels, N audio samples.
 """
@@ -13,14 +13,14 @@ import torch
 
 from audiolm.audio import write_wav
 from audiolm.codec.distances import si_snr
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.training.codec.data import WaveformData
 from audiolm.training.codec.module import CodecTraining
 from audiolm.training.loggers.wandb import log_audio
 
 
 class ReconstructionCallback(pl.Callback):
-    """After each validation writes held-out segments as the codec decodes them, and logs them.
+    """After each validation writes validation segments as the codec decodes them, and logs them.
 
     As step_00001000_0.wav with a spectrogram, beside original_0.wav. In W&B the clips are the media
     `reconstructions`, each original before its copy, and their spectrograms
@@ -65,7 +65,7 @@ class ReconstructionCallback(pl.Callback):
             for stem, waveform, title in pairs:
                 write_wav(stem.with_suffix(".wav"), waveform, module.settings["sample_rate"])
                 picture = stem.with_suffix(".png")
-                draw_spectrogram(picture, waveform, module.settings["sample_rate"], title)
+                plot_spectrogram(picture, waveform, module.settings["sample_rate"], title)
             clips += [original, copy]
             captions += [f"original {i}", caption]
             pictures += [first.with_suffix(".png"), pairs[-1][0].with_suffix(".png")]

@@ -18,7 +18,7 @@ from audiolm.batches.buckets import StepSampler, TrainingBatches, validation_bat
 from audiolm.batches.conditions import ClipConditions, whole_clips
 from audiolm.batches.splits import split_clips
 from audiolm.batches.windows import WindowReader
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.patterns import make_pattern, num_steps
 from audiolm.tokens.mix import Mix
 from audiolm.tokens.store import TokenStore
@@ -49,29 +49,29 @@ def check_data_settings(batch_size: int, valid_fraction: float) -> None:
 class TokenData(pl.LightningDataModule):
     """Batches of a store, or of a mix of several, as `batches.windows.WindowBatch`.
 
-    A batch has room for `batch_size` windows of `context_frames` frames; of shorter clips it holds
+    A batch holds `batch_size` windows of `context_frames` frames; of shorter clips it holds
     more, which are of like lengths (`batches.buckets`). All processes' batches of all batches that
     are accumulated for a step are one, divided among them: the clips of step n are a function of
-    (seed, n) and of how many full windows a step has room for. Validation goes through the
-    held-out clips of all stores once, divided among the processes.
+    (seed, n) and of how many full windows a step holds. Validation goes through the
+    validation clips of all stores once, divided among the processes.
 
     Args:
         store: the codes.
         context_frames: frames of a full window.
-        batch_size: full windows that a process has room for at once.
-        valid_fraction: share of the clips that is held out.
+        batch_size: full windows in a batch of a process.
+        valid_fraction: share of the clips that are for validation.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in the training process, which for
             memory-mapped codes is the fastest up to many thousand windows a second.
         pattern: name of the codebook pattern, which says what steps a window takes.
-        end_token: whether the model predicts the end of clips, which takes steps too.
-        vocabulary: what the model is told of the clips. A text is that of a whole clip: those with
+        end_token: whether the model predicts end tokens behind clips, which takes steps too.
+        vocabulary: what the model is conditioned on. A text is that of a whole clip: those with
             one are used only where they fit into a window.
 
     Attributes:
         mix: the stores; a single one is a mix too.
-        splits: what of each store is trained on, held out and neither.
-        conditions: what is told of the clips; None for nothing.
+        splits: what of each store is for training, for validation and for neither.
+        conditions: of the clips; None for an unconditional model.
         too_long: clips that are not used, as their text is not that of a window.
     """
 
@@ -85,7 +85,7 @@ class TokenData(pl.LightningDataModule):
         num_workers: int = 0,
         pattern: str = "delay",
         end_token: bool = False,
-        vocabulary: Vocabulary | None = None,
+        vocabulary: ConditionVocabulary | None = None,
     ) -> None:
         super().__init__()
         check_data_settings(batch_size, valid_fraction)
@@ -131,11 +131,11 @@ class TokenData(pl.LightningDataModule):
 
     @property
     def valid_frames(self) -> int:
-        """Held-out frames of all stores; without any there is no validation."""
+        """Validation frames of all stores; without any there is no validation."""
         return sum(int(split.valid["frames"].sum()) for split in self.splits)
 
     def examples(self, count: int) -> list[dict[str, Any]]:
-        """What is told of the first held-out clips, or of those trained on where there are none."""
+        """Conditions of the first validation clips; without any, of those trained on."""
         if self.conditions is None:
             return []
         clips = [
@@ -144,7 +144,7 @@ class TokenData(pl.LightningDataModule):
             for store, split in enumerate(self.splits)
             for clip in getattr(split, part)["clip"][:count]
         ]
-        return [self.conditions.told(store, clip) for store, clip in clips[:count]]
+        return [self.conditions.values(store, clip) for store, clip in clips[:count]]
 
     def training_batches(self, parts: int = 1) -> TrainingBatches:
         """The batches of steps that are divided into so many parts. The last ones are kept."""
@@ -168,9 +168,9 @@ class TokenData(pl.LightningDataModule):
         steps = self.training_batches(parts)
 
         def batch(n: int) -> NDArray[Any]:
-            step, turn = divmod(n, accumulate)
+            step, index = divmod(n, accumulate)
             # Every parts-th of a batch sorted by length: all parts have the same work.
-            return steps[step][turn * trainer.world_size + trainer.global_rank :: parts]
+            return steps[step][index * trainer.world_size + trainer.global_rank :: parts]
 
         # Overfitting goes through its few batches from the first one on, again and again.
         overfits: bool = trainer.overfit_batches > 0  # type: ignore[attr-defined]
@@ -189,9 +189,9 @@ class TokenData(pl.LightningDataModule):
         windows = int((-(-frames // self.context_frames)).sum())
         if windows < self.trainer.world_size:
             raise ValueError(
-                f"{windows} held-out windows are too few for {self.trainer.world_size} processes; "
-                f"raise data.valid_fraction={self.valid_fraction}, shorten context, or take fewer "
-                "trainer.devices"
+                f"{windows} validation windows are too few for {self.trainer.world_size} "
+                f"processes: raise data.valid_fraction={self.valid_fraction}, shorten context, "
+                "or take fewer trainer.devices"
             )
         batches = validation_batches(
             [split.valid for split in self.splits],

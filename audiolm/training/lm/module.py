@@ -15,12 +15,16 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.batches.windows import WindowBatch
 from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import drop_conditions
 from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
 from audiolm.training.lm.clock import StepClock
 from audiolm.training.loggers.metrics_csv import MetricsCSV
-from audiolm.training.optimisation import clip_gradients, make_optimizer, take_settings_from
+from audiolm.training.optimisation import (
+    clip_gradients,
+    make_optimizer,
+    override_optimizer_settings,
+)
 
 Batch = WindowBatch
 
@@ -29,8 +33,8 @@ def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float)
     """Steps (B, K, S) with some of their codes replaced by random ones.
 
     In each row another share of them, 0 to twice `share`. A model that has only ever read true
-    codes learns a small set by heart from them: its first wrong code in drawing takes it where
-    nothing was learnt, and what it is told is of no use to it.
+    codes memorises a small set from them: its first wrong code in generation takes it where
+    nothing was learnt, and its conditions are of no use to it.
 
     Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
     """
@@ -52,11 +56,12 @@ class LanguageModelTraining(pl.LightningModule):
         codec: the codec's identity (`Codec.identity`).
         context_frames: frames of a training window.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
-        conditioning: what the model is told, as `Vocabulary.settings` gives it; None for nothing.
+        conditioning: what the model is conditioned on, as `ConditionVocabulary.settings` gives it;
+            None for nothing.
         history_noise: share of the codes that are read in training as random ones, on average.
         seed: of all that is random; that of step n follows from (seed, n, rank).
         data: where the codes come from and how they are dealt out; kept with the checkpoint for
-            those that go on from it or evaluate it, and not used here.
+            those that resume from it or evaluate it, and not used here.
 
     Raises:
         ValueError: for settings that do not fit together.
@@ -79,7 +84,9 @@ class LanguageModelTraining(pl.LightningModule):
             raise ValueError(f"history_noise={history_noise} must be from 0 to 0.5")
         self.save_hyperparameters()
         self.history_noise = history_noise
-        self.vocabulary = None if conditioning is None else Vocabulary.from_settings(conditioning)
+        self.vocabulary = (
+            None if conditioning is None else ConditionVocabulary.from_settings(conditioning)
+        )
         self.model, self.pattern = build_model(
             model, pattern, codec, context_frames, self.vocabulary
         )
@@ -99,7 +106,7 @@ class LanguageModelTraining(pl.LightningModule):
         steps, mask = lay_out(
             batch["codes"],
             batch["lengths"],
-            batch["ends"] if self.model.end_token else None,
+            batch["reaches_end"] if self.model.end_token else None,
             self.pattern,
             self.context_frames,
             self.model.special,
@@ -112,7 +119,7 @@ class LanguageModelTraining(pl.LightningModule):
         return self.model(read, conditions), steps, mask
 
     def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed nats (K,) and numbers of predictions (K,) of a batch; the end of a clip is one."""
+        """Summed nats (K,) and numbers of predictions (K,) of a batch; the end token is one."""
         return codebook_nats(*self.logits(batch))
 
     def on_train_start(self) -> None:
@@ -122,15 +129,15 @@ class LanguageModelTraining(pl.LightningModule):
         if self.trainer.global_step > 0:
             fresh = make_optimizer(self.model, self.trainer.max_steps, **self.optim)
             schedule = self.trainer.lr_scheduler_configs[0].scheduler
-            take_settings_from(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
+            override_optimizer_settings(self.trainer.optimizers[0], cast(LambdaLR, schedule), fresh)
         self._train = self._no_nats()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         self.clock.start_step()
         # Dropout of a step depends on the step alone: a resumed run needs no random state, and
-        # nothing else that draws numbers (sampling, validation) can change the training.
-        words = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
-        torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        # nothing else that takes random numbers (sampling, validation) can change the training.
+        seeds = np.random.SeedSequence([self.seed, batch_idx, self.global_rank])
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         if self.vocabulary is not None and self.vocabulary.drop:
@@ -144,7 +151,7 @@ class LanguageModelTraining(pl.LightningModule):
         for total, new in zip(self._train, (nats.detach(), counts, frames), strict=True):
             total += new
         self.clock.count(int(frames) * self.model.num_codebooks)
-        self.log("loss", mean, prog_bar=True, logger=False)
+        self.log("loss (nats per code)", mean, prog_bar=True, logger=False)
         # Divided by what a batch of full windows holds, which is the same for all batches: so a
         # code weighs the same in whatever batch, accumulated batch or process it is trained on.
         return nats.sum() / batch["full"]
@@ -181,7 +188,7 @@ class LanguageModelTraining(pl.LightningModule):
             total += new
 
     def on_validation_epoch_end(self) -> None:
-        # Sums over all ranks, then one division: every held-out code counts once and the same.
+        # Sums over all ranks, then one division: every validation code counts once and the same.
         sums = [self.trainer.strategy.reduce(x, reduce_op="sum") for x in self._valid]
         self._log_nats("valid", *cast(list[Tensor], sums))
 

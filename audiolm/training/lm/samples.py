@@ -1,4 +1,4 @@
-"""Hear the model while it trains: clips drawn every n steps, written and logged.
+"""Listen to the model while it trains: clips generated every n steps, written and logged.
 
 Letters: B samples, K codebooks, T codec frames, C audio channels, N audio samples.
 """
@@ -17,7 +17,7 @@ from audiolm.codec import Codec
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.generation.sampling import PLAIN
 from audiolm.model.condition_vocabulary import stack_rows
-from audiolm.spectrogram import draw_spectrogram
+from audiolm.spectrogram import plot_spectrogram
 from audiolm.training.callbacks.ema import averaged_weights
 from audiolm.training.callbacks.interrupt import GracefulInterrupt
 from audiolm.training.lm.data import TokenData
@@ -28,19 +28,20 @@ log = logging.getLogger(__name__)
 
 
 class SampleCallback(pl.Callback):
-    """Every `every_n_steps` steps and at the end, draws clips as WAV with a spectrogram picture.
+    """Every `every_n_steps` steps and at the end, generates clips as WAV with a spectrogram
+    picture.
 
     Written to `folder` as step_00001000_sample_000.wav and .png, and logged to W&B where it is on.
     The seeds are the same each time, so that clips of different steps compare. A conditional model
-    is told what the first held-out clips are.
+    gets the conditions of the first validation clips.
 
     Args:
         codec: turns codes into sound.
         folder: where the files go.
-        every_n_steps: optimiser steps between two draws; 0 draws at the end only.
-        num_samples: clips a draw; 0 turns samples off.
+        every_n_steps: optimiser steps between two sets of samples; 0 generates at the end only.
+        num_samples: clips in a set; 0 turns samples off.
         duration: seconds of each clip, at most.
-        sampling: how codes are drawn.
+        sampling: how codes are sampled.
         seed: of the first clip; the next ones count up.
     """
 
@@ -67,28 +68,30 @@ class SampleCallback(pl.Callback):
         self.duration = duration
         self.sampling = sampling
         self.seed = seed
-        self._drawn_at = -1
+        self._generated_at = -1
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         due = self.every_n_steps > 0 and trainer.global_step % self.every_n_steps == 0
         if due and trainer.global_step > 0:  # 0 while the first gradients are accumulated
-            self._draw(trainer, module)
+            self._generate(trainer, module)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         callbacks = trainer.callbacks  # type: ignore[attr-defined]
         if not any(isinstance(c, GracefulInterrupt) and c.interrupted for c in callbacks):
-            self._draw(trainer, module)
+            self._generate(trainer, module)
 
-    def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def _generate(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, LanguageModelTraining)
-        if trainer.global_step == self._drawn_at:
+        if trainer.global_step == self._generated_at:
             return
-        self._drawn_at = trainer.global_step
+        self._generated_at = trainer.global_step
         if not self.num_samples or not trainer.is_global_zero:
             return
-        told = self._told(trainer)
-        words = module.vocabulary
-        conditions = words and stack_rows([words.encode_known(values) for values in told])
+        conditions_of_clips = self._conditions(trainer)
+        vocabulary = module.vocabulary
+        conditions = vocabulary and stack_rows(
+            [vocabulary.encode_known(values) for values in conditions_of_clips]
+        )
         module.clock.disturbed()
         was_training = module.model.training
         module.model.eval()
@@ -115,11 +118,11 @@ class SampleCallback(pl.Callback):
         for i, waveform in enumerate(waveforms):
             stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
             parts = [f"step {trainer.global_step}", f"seed {self.seed + i}"]
-            parts += [f"{column} {value}"[:60] for column, value in told[i].items()]
+            parts += [f"{column} {value}"[:60] for column, value in conditions_of_clips[i].items()]
             caption = ", ".join(parts)
             write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
             picture = stem.with_suffix(".png")
-            draw_spectrogram(picture, waveform, self.codec.sample_rate, caption)
+            plot_spectrogram(picture, waveform, self.codec.sample_rate, caption)
             pictures.append(picture)
             captions.append(caption)
         log_audio(
@@ -132,8 +135,8 @@ class SampleCallback(pl.Callback):
             trainer.global_step,
         )
 
-    def _told(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
-        """What is told of each clip to draw: nothing, or that of the first held-out clips."""
+    def _conditions(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
+        """Conditions of each clip to generate: those of the first validation clips, or none."""
         data = trainer.datamodule  # type: ignore[attr-defined]
-        told = data.examples(self.num_samples) if isinstance(data, TokenData) else []
-        return [*told, *({} for _ in range(self.num_samples - len(told)))]
+        found = data.examples(self.num_samples) if isinstance(data, TokenData) else []
+        return [*found, *({} for _ in range(self.num_samples - len(found)))]

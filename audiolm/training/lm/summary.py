@@ -25,13 +25,13 @@ from audiolm.tokens import (
     unigram_cross_entropy,
     unigram_entropy,
 )
-from audiolm.tokens.baselines import Yardsticks
+from audiolm.tokens.baselines import Baselines
 from audiolm.training.lm.data import TokenData
 from audiolm.training.lm.module import LanguageModelTraining
 
 
-def measure_yardsticks(data: TokenData) -> Yardsticks:
-    """The yardsticks of what is trained on and of all that is held out."""
+def measure_baselines(data: TokenData) -> Baselines:
+    """The baselines of what is trained on and of the validation set."""
     stores, mix = data.mix.stores, data.mix
     train = [
         count_codes(store, split.train).counts
@@ -39,15 +39,15 @@ def measure_yardsticks(data: TokenData) -> Yardsticks:
     ]
     mixed = mix_counts(train, mix.shares)
     if total := data.valid_frames:
-        held_out = [
+        validation = [
             (count_codes(store, split.valid).counts, int(split.valid["frames"].sum()) / total)
             for store, split in zip(stores, data.splits, strict=True)
             if len(split.valid)
         ]
-        unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*held_out, strict=True)))
+        unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*validation, strict=True)))
     else:
         unigram = unigram_entropy(mixed)
-    return Yardsticks(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
+    return Baselines(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
 
 
 def estimate_memory(
@@ -79,11 +79,11 @@ def estimate_memory(
 def describe_plan(
     module: LanguageModelTraining,
     data: TokenData,
-    yardsticks: Yardsticks,
+    baselines: Baselines,
     trainer: pl.Trainer,
     ema_decay: float | None,
 ) -> str:
-    """The plan as lines to print, one figure each."""
+    """The plan as lines to print, one number each."""
     max_steps, precision = trainer.max_steps, trainer.precision
     mix, model = data.mix, module.model
     context, codebooks = module.hparams["context_frames"], mix.num_codebooks
@@ -114,21 +114,20 @@ def describe_plan(
             *_describe_conditions(module, data),
             f"  step        {windows} windows of {context / mix.frame_rate:.2f} s, at most "
             f"{windows * context * codebooks:,} codes",
-            *_describe_kinds(batches, windows * context),
+            *_describe_buckets(batches, windows * context),
             f"  run         {max_steps:,} steps{through}, "
             f"{precision}, {torch.get_num_threads()} threads",
             f"  memory      about {memory / 2**30:.1f} GiB a device for weights and activations",
-            f"  yardsticks  uniform {yardsticks.uniform:.3f} nats per code "
-            f"({yardsticks.uniform * per_second:.0f} bits/s), unigram "
-            f"{yardsticks.unigram_mean:.3f} ({yardsticks.unigram_mean * per_second:.0f} bits/s)",
-            f"              unigram by codebook: "
-            f"{' '.join(f'{x:.3f}' for x in yardsticks.unigram)}",
+            f"  baselines   uniform {baselines.uniform:.3f} nats per code "
+            f"({baselines.uniform * per_second:.0f} bits/s), unigram "
+            f"{baselines.unigram_mean:.3f} ({baselines.unigram_mean * per_second:.0f} bits/s)",
+            f"              unigram by codebook: {' '.join(f'{x:.3f}' for x in baselines.unigram)}",
         ]
     )
 
 
 def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[str]:
-    """What is trained on, held out and neither; of a mix, under a line for each store."""
+    """What is for training, validation and neither; of a mix, under a line for each store."""
     stores, shares = data.mix.stores, data.mix.shares
     for store, split, share, through in zip(stores, data.splits, shares, passes, strict=True):
         if len(stores) > 1:
@@ -137,40 +136,42 @@ def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[s
                 f"{through:.1f} passes"
             )
         yield f"  train       {_amount(store, split.train)}"
-        yield f"  held out    {_amount(store, split.valid)}"
+        yield f"  validation  {_amount(store, split.valid)}"
         if len(split.test):
             yield f"  test        {_amount(store, split.test)}, not used"
 
 
 def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iterator[str]:
-    """What the model is told, and what is left out for it."""
-    words = module.vocabulary
-    if words is not None:
-        told = [f"{column} ({len(names)} names)" for column, names in words.labels.items()]
-        if words.text:
-            told.append(
-                f"{words.text} ({len(words.alphabet)} characters, at most {words.max_text_len})"
+    """The conditions of the model, and what is skipped for them."""
+    vocabulary = module.vocabulary
+    if vocabulary is not None:
+        columns = [f"{column} ({len(names)} names)" for column, names in vocabulary.labels.items()]
+        if vocabulary.text:
+            columns.append(
+                f"{vocabulary.text} ({len(vocabulary.alphabet)} characters, "
+                f"at most {vocabulary.max_text_len})"
             )
-        if words.vector:
-            told.append(f"{words.vector} ({words.vector_size} numbers)")
-        yield f"  told        {', '.join(told)}; left out with probability {words.drop:g}"
+        if vocabulary.vector:
+            columns.append(f"{vocabulary.vector} ({vocabulary.vector_size} numbers)")
+        yield f"  conditions  {', '.join(columns)}; dropped with probability {vocabulary.drop:g}"
     if data.too_long:
         yield (
-            f"  left out    {data.too_long:,} clips longer than the context: their text is not "
+            f"  skipped     {data.too_long:,} clips longer than the context: their text is not "
             f"that of a window"
         )
 
 
-def _describe_kinds(batches: TrainingBatches, room: int) -> Iterator[str]:
-    """How the clips' lengths are batched, where there are several kinds.
+def _describe_buckets(batches: TrainingBatches, capacity: int) -> Iterator[str]:
+    """How the clips' lengths are batched, where there are several length buckets.
 
-    room: frames of a batch of full windows.
+    capacity: frames of a batch of full windows.
     """
-    kinds = batches.kinds
-    if len(kinds) > 1:
+    buckets = batches.buckets
+    if len(buckets) > 1:
         yield (
-            f"  batches     {len(kinds)} kinds by length, of {kinds[0].rows} to {kinds[-1].rows} "
-            f"clips, {batches.mean_frames / room:.0%} full, at most {batches.padding:.0%} padding"
+            f"  batches     {len(buckets)} length buckets, of {buckets[0].rows} to "
+            f"{buckets[-1].rows} clips, {batches.mean_frames / capacity:.0%} full, "
+            f"at most {batches.padding:.0%} padding"
         )
 
 

@@ -19,8 +19,8 @@ Row = dict[str, str]
 class MetricsCSV(Logger):
     """A row for each logging event: `step` (optimiser steps before it), then a column a metric.
 
-    Rows are written one by one, so that a kill loses none. A resumed run goes on in the same file:
-    Lightning's CSVLogger deletes the file there, and holds back up to 100 rows.
+    Rows are written one by one, so that a kill loses none. A resumed run continues in the same
+    file: Lightning's CSVLogger deletes the file there, and holds back up to 100 rows.
 
     Call `start(trainer.global_step)` in `on_train_start`; else the first row does it.
 
@@ -51,7 +51,7 @@ class MetricsCSV(Logger):
         """Keep the rows of an earlier run before `step`, drop those that are to come again.
 
         Lightning logs what belongs to the n-th optimiser step, counted from 0, with step n. So a
-        run that goes on from a checkpoint of global_step s logs s next, and keeps those below.
+        run that resumes from a checkpoint of global_step s logs s next, and keeps those below.
 
         Raises:
             ValueError: there is a metrics.csv that this class did not write.

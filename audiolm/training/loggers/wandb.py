@@ -33,7 +33,7 @@ def make_wandb_logger(
     finish_timeout: float = 60.0,
     **init: Any,
 ) -> Logger | None:
-    """Start the W&B run of a run folder, or go on with it; its files go to `run_dir`/wandb.
+    """Start the W&B run of a run folder, or resume it; its files go to `run_dir`/wandb.
 
     Prints one line: the run's address, or how to upload it later, or why there is none.
 
@@ -107,13 +107,13 @@ def make_wandb_logger(
 
 
 class TolerantWandbLogger(WandbLogger):
-    """Lightning's logger, but an error of W&B gives one line, once, and the training goes on."""
+    """Lightning's logger, but an error of W&B gives one line, once, and the training continues."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._has_failed = False
         # As Lightning does for a run that it starts: the x axis is the step of the training, which
-        # a resumed run goes on with, and not W&B's count of calls.
+        # a resumed run continues, and not W&B's count of calls.
         self.experiment.define_metric("trainer/global_step")
         self.experiment.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
@@ -162,7 +162,7 @@ class TolerantWandbLogger(WandbLogger):
             if not self._has_failed:
                 self._has_failed = True
                 print(
-                    f"W&B failed ({_first_line(error)}); training goes on, "
+                    f"W&B failed ({_first_line(error)}); training continues, "
                     f"metrics.csv has all numbers",
                     flush=True,
                 )

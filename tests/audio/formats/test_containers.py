@@ -33,7 +33,7 @@ FFMPEG = import_module("audiolm.audio.formats.ffmpeg")
 needs_pyav = pytest.mark.skipif(not has_pyav(), reason="needs PyAV")
 needs_both = pytest.mark.skipif(not (has_pyav() and has_ffmpeg()), reason="needs PyAV and ffmpeg")
 
-FILES = [  # name, codec, options of `encode`, container and encoding as told
+FILES = [  # name, codec, options of `encode`, container and encoding as reported
     ("a.m4a", "aac", {}, "MP4", "AAC"),
     ("a.m4b", "alac", {"form": "ipod"}, "MP4", "ALAC"),
     ("a.mp4", "aac", {"video": True}, "MP4", "AAC"),
@@ -186,7 +186,7 @@ def test_a_tag_before_bare_aac(tmp_path: Path, either: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HEADS))
-def test_without_ffmpeg_the_remedy_is_told(tmp_path: Path, nothing: None, name: str) -> None:
+def test_without_ffmpeg_the_remedy_is_reported(tmp_path: Path, nothing: None, name: str) -> None:
     path = tmp_path / "a.m4a"
     path.write_bytes(HEADS[name])
     assert find_audio_files(tmp_path) == [path]
@@ -248,7 +248,7 @@ def test_a_file_that_is_cut_gives_its_good_blocks_first(tmp_path: Path, either: 
 
 @needs_pyav
 @pytest.mark.parametrize(("name", "codec", "more", "container", "encoding"), FILES)
-def test_a_single_missing_byte_is_told(
+def test_a_single_missing_byte_is_reported(
     tmp_path: Path, name: str, codec: str, more: dict[str, Any], container: str, encoding: str
 ) -> None:
     path = sample(tmp_path / name, codec, **more)
@@ -277,7 +277,7 @@ def test_a_single_missing_byte_is_told(
         b"\xff\xf1\x50\x80\x04\x1f\xfc" + bytes(25) + b"TAG" + bytes(125),
     ],
 )  # fmt: skip
-def test_lengths_that_are_not_told_promise_nothing(data: bytes) -> None:
+def test_lengths_that_are_not_given_promise_nothing(data: bytes) -> None:
     found = find_container(io.BytesIO(data))
     assert found is not None
     assert not found.cut

@@ -60,8 +60,8 @@ def test_every_frame_is_of_the_segment_that_hears_it(codec, package_model) -> No
         total = codes.shape[1]
         begins = range(0, max(1, total - 2), STRIDE)
         for begin in begins:
-            heard = x[None, :, begin * HOP : (begin + SEGMENT) * HOP]
-            network, scale = model.encode(heard)[0]
+            part = x[None, :, begin * HOP : (begin + SEGMENT) * HOP]
+            network, scale = model.encode(part)[0]
             first, last = begin == 0, begin == begins[-1]
             own = slice(0 if first else 1, total - begin if last else SEGMENT - 1)
             grid = codes[:, begin + own.start : begin + own.stop]
@@ -131,7 +131,7 @@ def test_silence_stays_silent(codec) -> None:
     assert codec.decode(codes).abs().max() < 1e-5
 
 
-def test_a_few_levels_drawn_wrong_are_not_heard(codec) -> None:
+def test_a_few_levels_sampled_wrong_are_inaudible(codec) -> None:
     codes = codec.encode(noise(SEGMENT)[None])
     other = codes.clone()
     other[:, 4, 3:8] = 500

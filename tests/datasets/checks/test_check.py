@@ -1,4 +1,4 @@
-"""What is in a collection is told, whatever is in it, and found again whatever happened since."""
+"""What is in a collection is reported, whatever it is, and found again whatever happened since."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from audiolm.datasets.checks import check as check_module
 from audiolm.datasets.checks.check import AUDIO, CheckReport, check_clips
 from audiolm.datasets.checks.measure import Fault, measure
 from audiolm.datasets.checks.rules import Rule, Rules
-from audiolm.datasets.clip import Clip, LeftOut
+from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.datasets.folder import folder_clips
 from audiolm.files import hash64
 from audiolm.parallel import Part
@@ -88,7 +88,7 @@ def add_bad(folder: Path) -> None:
     (bad / "text.wav").write_text("hello")
 
 
-def check(clips: Path | Iterable[Clip | LeftOut], cache: Path, **changes: Any) -> CheckReport:
+def check(clips: Path | Iterable[Clip | SkippedClip], cache: Path, **changes: Any) -> CheckReport:
     if isinstance(clips, Path):
         clips = folder_clips(clips)
     settings: dict[str, Any] = {"rules": RULES, "num_workers": 0, "show_progress": False}
@@ -97,9 +97,9 @@ def check(clips: Path | Iterable[Clip | LeftOut], cache: Path, **changes: Any) -
 
 def contents(report: CheckReport) -> list[Any]:
     """All that a report says."""
-    left_out = [str(bad) for bad in report.left_out]
+    skipped = [str(bad) for bad in report.skipped]
     audio = report.audio.tolist(), report.split_as.tolist()
-    return [report.as_dict(), report.lines(), report.kept, left_out, audio]
+    return [report.as_dict(), report.lines(), report.kept, skipped, audio]
 
 
 @pytest.fixture
@@ -115,13 +115,13 @@ def count_measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-# ---- What is told
+# ---- What is reported
 
 
 def test_good_files_are_kept_as_they_are(folder, tmp_path):
     report = check(folder, tmp_path / "cache")
     clips = sorted(folder_clips(folder), key=lambda clip: clip.id)
-    assert report.kept == clips and report.left_out == [] and report.findings == []
+    assert report.kept == clips and report.skipped == [] and report.findings == []
     assert report.audio.dtype == AUDIO
     assert report.split_as.tolist() == list(range(30))
     for clip, audio, seconds in zip(clips, report.audio, report.durations, strict=True):
@@ -146,10 +146,10 @@ def test_every_rule_finds_its_file_and_nothing_else(folder, tmp_path):
     dropped = {name for name, (_, action) in BAD.items() if action == "drop"}
     everything = {clip.id for clip in folder_clips(folder)}
     assert {clip.id for clip in report.kept} == everything - dropped
-    left_out = {str(bad.path.relative_to(folder)): bad.reason for bad in report.left_out}
-    assert set(left_out) == dropped
-    assert left_out["worse/same.flac"] == f"duplicate of {folder}/sub 1/07.wav (same decoded audio)"
-    assert left_out["worse/silent.wav"].startswith("silent: rms -9")
+    skipped = {str(bad.path.relative_to(folder)): bad.reason for bad in report.skipped}
+    assert set(skipped) == dropped
+    assert skipped["worse/same.flac"] == f"duplicate of {folder}/sub 1/07.wav (same decoded audio)"
+    assert skipped["worse/silent.wav"].startswith("silent: rms -9")
     report.enforce()
     for name, (rule, action) in BAD.items():
         count = report.counts[rule]
@@ -172,12 +172,12 @@ def test_the_table(folder, tmp_path):
         "channels   1 (36)",
     ]
     assert lines[4].startswith("durations  0.05 s to 3.5 s, median ")
-    assert lines[5].endswith("left out 6")
+    assert lines[5].endswith("skipped 6")
     for rule, action in BAD.values():
-        place = next(i for i, line in enumerate(lines) if line.startswith(rule))
-        assert lines[place].split()[1:3] == [action, "1"]
-        assert lines[place + 1].startswith(f"  {folder}/worse/")
-    assert lines[-1] == "not looked for: text_missing"
+        line = next(i for i, line in enumerate(lines) if line.startswith(rule))
+        assert lines[line].split()[1:3] == [action, "1"]
+        assert lines[line + 1].startswith(f"  {folder}/worse/")
+    assert lines[-1] == "rules that are off: text_missing"
 
 
 def test_each_rule_can_be_switched(folder, tmp_path):
@@ -196,7 +196,7 @@ def test_each_rule_can_be_switched(folder, tmp_path):
     clips = [replace(clip, text="one two") for clip in folder_clips(folder)]
     clips[10] = replace(clips[10], text=" \n")
     report = check(clips, tmp_path / "cache", rules=rules)
-    assert [bad.path for bad in report.left_out if bad.reason == "no text"] == [clips[10].path]
+    assert [bad.path for bad in report.skipped if bad.reason == "no text"] == [clips[10].path]
 
 
 def test_hostile_names_and_rows_of_the_source(tmp_path):
@@ -206,10 +206,10 @@ def test_hostile_names_and_rows_of_the_source(tmp_path):
     for i, name in enumerate(names):
         write(tmp_path / "good.wav", noise(0.5, i)).rename(_made(folder / "good") / name)
         (_made(folder / "bad") / name).write_text("hello")
-    row = LeftOut(tmp_path / "row\n7.wav", "start is after the end")
+    row = SkippedClip(tmp_path / "row\n7.wav", "start is after the end")
     report = check([*folder_clips(folder), row], tmp_path / "cache")
     assert {clip.path.name for clip in report.kept} == set(names)
-    assert {bad.path.name for bad in report.left_out} == {*names, "row\n7.wav"}
+    assert {bad.path.name for bad in report.skipped} == {*names, "row\n7.wav"}
     assert report.counts["source"].clips == 1 and report.totals.clips == 13
     lines = report.lines(max_paths=99)
     assert all(line.isprintable() for line in lines)
@@ -284,7 +284,7 @@ def test_which_duplicate_stands_for_all(tmp_path, splits, known, expected):
         assert report.counts["duplicate"].clips == (0 if action == "off" else 2)
 
 
-def test_a_duplicate_that_is_left_out_stands_for_nobody(tmp_path):
+def test_a_duplicate_that_is_skipped_stands_for_nobody(tmp_path):
     path = write(tmp_path / "a.wav", noise(1, 0))
     clips = [Clip("a", path, split="test"), Clip("b", path, text="yes")]
     rules = Rules(text_missing=Rule("drop"))
@@ -336,7 +336,7 @@ def test_nothing_left(tmp_path):
     short = check([Clip("a", write(tmp_path / "a.wav", np.zeros(9)))], tmp_path / "cache")
     with pytest.raises(ValueError, match=r"none of the 1 files .* rules\.silent\.action=report"):
         short.enforce()
-    only_rows = check([LeftOut(Path("a.wav"), "no such file")], tmp_path / "cache")
+    only_rows = check([SkippedClip(Path("a.wav"), "no such file")], tmp_path / "cache")
     with pytest.raises(ValueError, match=r"none of the 1 files .*a\.wav: no such file"):
         only_rows.enforce()
 
@@ -347,7 +347,7 @@ def test_no_clips_and_double_ids(tmp_path):
     twice = [Clip("a", tmp_path / "1.wav"), Clip("a", tmp_path / "2.wav")]
     with pytest.raises(ValueError, match=r"id 'a', .*1\.wav and .*2\.wav"):
         check(twice, tmp_path / "cache")
-    with pytest.raises(ValueError, match="num_shards"):
+    with pytest.raises(ValueError, match="num_parts"):
         check(twice, tmp_path / "cache", part=Part(2, 2))
     assert not (tmp_path / "cache").exists()
 
@@ -388,7 +388,7 @@ def test_many_workers_say_the_same(folder, tmp_path, monkeypatch):
 
 def test_parts_together_are_the_whole(folder, tmp_path, count_measured):
     add_bad(folder)
-    row = LeftOut(Path("row"), "bad times")
+    row = SkippedClip(Path("row"), "bad times")
     whole = check([*folder_clips(folder), row], tmp_path / "whole")
     count_measured.clear()
     parts = [
@@ -407,7 +407,7 @@ def test_parts_together_are_the_whole(folder, tmp_path, count_measured):
     ]
     kept = sorted((clip for part in parts for clip in part.kept), key=lambda clip: clip.id)
     assert kept == whole.kept and all(len(part.kept) < 20 for part in parts)
-    for name in ("left_out", "findings"):
+    for name in ("skipped", "findings"):
         counts = [len(getattr(part, name)) for part in parts]
         assert sum(counts) == len(getattr(whole, name))
     assert parts[1].lines()[0].endswith("(part 1 of 3)")
@@ -629,22 +629,22 @@ def test_rubbish_of_a_killed_process_goes_after_a_while(folder, tmp_path):
 
 
 def test_hostile_files(tmp_path):
-    """Each is kept as it is or left out with its reason; without, with and after workers."""
+    """Each is kept as it is or skipped with its reason; without, with and after workers."""
     folder = tmp_path / "pack"
     cases = {f"{i:03d}": case for i, case in enumerate(build(folder))}
     assert len(cases) > 60
     clips = [Clip(name, folder / case.path) for name, case in cases.items()]
     report = check(clips, tmp_path / "cache", rules=Rules())
     kept = {clip.id: audio for clip, audio in zip(report.kept, report.audio, strict=True)}
-    left_out = {bad.path: bad.reason for bad in report.left_out}
-    assert len(kept) + len(left_out) == len(cases)
+    skipped = {bad.path: bad.reason for bad in report.skipped}
+    assert len(kept) + len(skipped) == len(cases)
     rules = {"silent": "silent", "short": "too_short", "offset": "offset"}
     found = {(finding.id, finding.rule) for finding in report.findings}
     for name, case in cases.items():
         if case.trait in rules:
             assert (name, rules[case.trait]) in found, case.path
         if case.samples is None:
-            assert re.search(case.reason, left_out[folder / case.path]), case.path
+            assert re.search(case.reason, skipped[folder / case.path]), case.path
         elif name in kept:
             channels, length = case.samples.shape
             assert kept[name]["sample_rate"] == case.rate
@@ -654,7 +654,7 @@ def test_hostile_files(tmp_path):
                 hashed.update(case.samples.T.astype("<f4").tobytes())
                 assert kept[name]["key"] == int.from_bytes(hashed.digest(), "little"), case.path
         else:
-            assert case.trait in ("silent", "short", "offset"), (case, left_out[folder / case.path])
+            assert case.trait in ("silent", "short", "offset"), (case, skipped[folder / case.path])
     cached = check(clips, tmp_path / "cache", rules=Rules())
     apart = check(clips, tmp_path / "other", rules=Rules(), num_workers=2)
     assert contents(cached) == contents(apart) == contents(report)
@@ -670,7 +670,7 @@ def test_real_recordings(tmp_path):
     clips = list(folder_clips(SHARED))
     chosen = [clip for clip in clips if "silence" in clip.id] + clips[::40]
     report = check({clip.id: clip for clip in chosen}.values(), tmp_path / "cache", rules=Rules())
-    left_out = {bad.path.relative_to(SHARED.resolve()).as_posix() for bad in report.left_out}
-    assert left_out == {f"speech/silence/{i}.flac" for i in range(1, 11)}
+    skipped = {bad.path.relative_to(SHARED.resolve()).as_posix() for bad in report.skipped}
+    assert skipped == {f"speech/silence/{i}.flac" for i in range(1, 11)}
     assert {finding.rule for finding in report.findings} == {"silent"}
     report.enforce()

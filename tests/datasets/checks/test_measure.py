@@ -1,4 +1,4 @@
-"""Each figure equals the plain one over all samples at once; faults have a rule and never raise."""
+"""Each number equals the plain one over all samples at once; faults have a rule and never raise."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clipped_one_by_one(samples: np.ndarray) -> int:
 
 @pytest.mark.parametrize("block", [1, 7, 64, 65536])
 @pytest.mark.parametrize("channels", [1, 2, 5])
-def test_figures_equal_those_over_all_samples(tmp_path, monkeypatch, block, channels):
+def test_measurements_equal_those_over_all_samples(tmp_path, monkeypatch, block, channels):
     monkeypatch.setattr(module, "_BLOCK", block)
     rng = np.random.default_rng(channels)
     for case in range(6):
@@ -87,7 +87,7 @@ def test_what_counts_as_clipped(tmp_path):
         assert share(0.5 * sine, subtype) == 0, subtype
     assert share(np.clip(2 * sine, -1, 0.1)) == pytest.approx(1 / 3, abs=0.02)  # below only
     assert share(0.999 * sine) < 1e-3
-    assert share(0.97 * np.clip(2 * sine, -1, 1)) == 0  # turned down: not to be told
+    assert share(0.97 * np.clip(2 * sine, -1, 1)) == 0  # turned down: not to be distinguished
     assert share(1.5 * sine, "FLOAT") == 0  # beyond full scale, and not clipped
     assert share(square) > 0.9
 

@@ -57,7 +57,7 @@ def test_overrides():
         ({"max_dropped": "all"}, ["rules.max_dropped=all", "0 to 1"]),
     ],
 )
-def test_what_is_no_setting_is_told_in_one_line(config: Any, parts: list[str]):
+def test_what_is_no_setting_is_answered_in_one_line(config: Any, parts: list[str]):
     with pytest.raises(ValueError) as error:
         Rules.from_config(config)
     assert "\n" not in str(error.value)

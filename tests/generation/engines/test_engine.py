@@ -11,9 +11,9 @@ import torch
 
 from audiolm.generation import generate
 from audiolm.generation.engines import build, compiled
-from audiolm.generation.engines.compiled import CompiledStep, decode_step
+from audiolm.generation.engines.compiled import CompiledDecodeStep, decode_step
 from audiolm.generation.engines.engine import choose_engine
-from audiolm.generation.engines.native import NativeStep, PackedWeights
+from audiolm.generation.engines.native import NativeDecodeStep, PackedWeights
 from audiolm.generation.engines.rounding import WEIGHTS, round_weights
 from audiolm.generation.stream import prepare
 from audiolm.model import AudioLM, make_pattern
@@ -62,7 +62,9 @@ def inputs_for(model: AudioLM, batch: int, steps: int = 12) -> torch.Tensor:
 @torch.inference_mode()
 def native_logits(model: AudioLM, weights: str, inputs: torch.Tensor) -> torch.Tensor:
     """(B, K, S, V), step by step."""
-    step = NativeStep(model, PackedWeights(model, weights), model.make_caches(len(inputs)), None)
+    step = NativeDecodeStep(
+        model, PackedWeights(model, weights), model.make_caches(len(inputs)), None
+    )
     return torch.stack([step(codes) for codes in inputs.unbind(dim=2)], dim=2)
 
 
@@ -112,24 +114,26 @@ def test_samples_during_training_are_those_of_the_weights_of_now(engine: str, we
     optimizer, _ = make_optimizer(model, 100, lr=0.3, warmup_steps=0)
     samples = []
     for _ in range(3):
-        drawn = generate(model, pattern, 12, 12, [0], engine=engine, weights=weights)
+        samples_now = generate(model, pattern, 12, 12, [0], engine=engine, weights=weights)
         fresh = generate(deepcopy(model), pattern, 12, 12, [0], engine=engine, weights=weights)
-        assert torch.equal(drawn, fresh)
-        samples.append(drawn)
+        assert torch.equal(samples_now, fresh)
+        samples.append(samples_now)
         for weight in model.parameters():
             weight.grad = torch.randn_like(weight)
         optimizer.step()
     assert not torch.equal(samples[0], samples[1]) and not torch.equal(samples[1], samples[2])
 
 
-def test_a_prepared_engine_draws_the_same(engine: str) -> None:
+def test_a_prepared_engine_generates_the_same(engine: str) -> None:
     model, pattern = make("even", "rotary"), make_pattern("delay", 1)
     ready = prepare(model, pattern, 12, 12, 2, engine=engine, weights="int8")
-    drawn = [
+    samples_now = [
         generate(model, pattern, 12, 12, [0, 1], engine=named, weights="int8")
         for named in (ready, engine, ready)
     ]
-    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+    assert torch.equal(samples_now[0], samples_now[1]) and torch.equal(
+        samples_now[0], samples_now[2]
+    )
 
 
 def test_a_model_in_training_is_refused(engine: str) -> None:
@@ -164,7 +168,7 @@ def test_compiled_logits_are_the_models(
     model = make("even", positions)
     inputs = inputs_for(model, 2)
     with torch.inference_mode():
-        step = CompiledStep(model, 2, 12, ring, None)
+        step = CompiledDecodeStep(model, 2, 12, ring, None)
         found = torch.stack([step(codes) for codes in inputs.unbind(dim=2)], dim=2)
         torch.testing.assert_close(found, model.extend(inputs), rtol=1e-4, atol=1e-4)
 

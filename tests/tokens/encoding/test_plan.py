@@ -24,7 +24,7 @@ def some_audio(seed: int, count: int) -> np.ndarray:
 def work(plan: Plan, owner: int | None = None) -> list[tuple[int, int]]:
     """(recording, section) of all items, or of a part's."""
     found = []
-    for item, own in zip(plan.items, plan.owners, strict=True):
+    for item, own in zip(plan.jobs, plan.owners, strict=True):
         if owner in (None, own):
             found += [(r, n) for r in item.recordings for n in item.sections or [0]]
     return sorted(found)
@@ -63,8 +63,8 @@ def test_one_long_recording_is_shared():
     audio["num_samples"] = 8000 * 3600
     plan = make_plan(audio, FRAMING, 20.0, 2)
     assert [len(work(plan, owner)) for owner in (0, 1)] == [360, 360]
-    # Each part reads whole stretches, not every other section.
-    assert len(plan.items) == 16 and {len(item.sections) for item in plan.items} == {45}
+    # Each part reads whole runs, not every other section.
+    assert len(plan.jobs) == 16 and {len(item.sections) for item in plan.jobs} == {45}
 
 
 def test_the_plan_is_of_the_audio_alone():
@@ -73,7 +73,7 @@ def test_the_plan_is_of_the_audio_alone():
     moved = audio.copy()
     moved["size"] = moved["mtime_ns"] = 77
     same = make_plan(moved, FRAMING, 20.0, 2)
-    assert same.name == plan.name and same.items == plan.items
+    assert same.name == plan.name and same.jobs == plan.jobs
     for other in (
         make_plan(audio[1:], FRAMING, 20.0, 2),
         make_plan(audio, FRAMING._replace(length=400), 20.0, 2),

@@ -1,4 +1,4 @@
-"""A folder becomes a store: what is in it, what is left out, and what a kill cannot change."""
+"""A folder becomes a store: what is in it, what is skipped, and what a kill cannot change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_store_holds_every_clip_in_order_of_ids(recordings, codec, tmp_path, pre
     store = TokenStore(tmp_path / "store")
     clips = sorted(folder_clips(recordings), key=lambda clip: clip.id)
     assert len(store) == len(clips) == summary.files == summary.encoded == 25
-    assert summary.reused == 0 and summary.left_out == () and summary.missing_parts == ()
+    assert summary.reused == 0 and summary.skipped == () and summary.missing_parts == ()
     for i, clip in enumerate(clips):
         waveform, _ = read_audio(clip.path, codec.sample_rate, codec.channels)
         expected = codec.encode(waveform[None])[0].numpy()
@@ -73,7 +73,7 @@ def test_summary_reads_well(recordings, codec, tmp_path, prepare):
     assert lines == summary.lines() and len(lines) == 6
     assert "25 encoded now, 0 reused" in lines[1] and lines[4].split()[-1] == "1"
     assert "name.wav: " in lines[5]
-    assert summary.lines(max_left_out=0)[-1].endswith("left_out.json")
+    assert summary.lines(max_skipped=0)[-1].endswith("left_out.json")
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
@@ -81,7 +81,7 @@ def test_workers_change_nothing(recordings, codec, tmp_path, prepare, contents, 
     soundfile.write(recordings / "nan.wav", np.full(800, np.nan), 8000, subtype="FLOAT")
     prepare(recordings, codec, tmp_path / "none")
     summary = prepare(recordings, codec, tmp_path / "some", num_workers=num_workers)
-    assert [bad.path.name for bad in summary.left_out] == ["nan.wav"]
+    assert [bad.path.name for bad in summary.skipped] == ["nan.wav"]
     assert contents(tmp_path / "some") == contents(tmp_path / "none")
 
 
@@ -185,7 +185,7 @@ def test_exact_duplicates_share_codes_and_split(
     assert [store.record(i)["split"] for i in (25, 26)] == ["test", "test"]
 
 
-def test_clips_of_a_group_are_held_out_together(recordings, codec, tmp_path, check_clips_here):
+def test_clips_of_a_group_are_validation_together(recordings, codec, tmp_path, check_clips_here):
     clips = [
         Clip(clip.id, clip.path, label="a", columns={"speaker": "ann"} if i % 2 else {})
         for i, clip in enumerate(folder_clips(recordings))
@@ -202,7 +202,7 @@ def test_clips_of_a_group_are_held_out_together(recordings, codec, tmp_path, che
     assert not (tmp_path / "other").exists()
 
 
-def test_bad_files_are_left_out_with_their_reason(recordings, codec, tmp_path, prepare, contents):
+def test_bad_files_are_skipped_with_their_reason(recordings, codec, tmp_path, prepare, contents):
     prepare(recordings, codec, tmp_path / "good")
     (recordings / "text.wav").write_text("hello")
     soundfile.write(recordings / "nan.wav", np.full(800, np.nan), 8000, subtype="FLOAT")
@@ -211,7 +211,7 @@ def test_bad_files_are_left_out_with_their_reason(recordings, codec, tmp_path, p
     soundfile.write(recordings / "disliked long.wav", longer, 8000, subtype="PCM_16")
 
     summary = prepare(recordings, codec, tmp_path / "store")
-    reasons = {bad.path.name: bad.reason for bad in summary.left_out}
+    reasons = {bad.path.name: bad.reason for bad in summary.skipped}
     assert set(reasons) == {"text.wav", "nan.wav", "disliked.wav", "disliked long.wav"}
     assert reasons["disliked.wav"] == "this codec dislikes clips that start at -1"
     assert reasons["disliked long.wav"] == reasons["disliked.wav"]
@@ -223,7 +223,7 @@ def test_bad_files_are_left_out_with_their_reason(recordings, codec, tmp_path, p
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_files_that_changed_after_the_check_are_left_out(
+def test_files_that_changed_after_the_check_are_skipped(
     recordings, codec, tmp_path, check_clips_here, num_workers
 ):
     report = check_clips_here(folder_clips(recordings))
@@ -240,7 +240,7 @@ def test_files_that_changed_after_the_check_are_left_out(
         show_progress=False,
     )
     changed = "changed since it was checked; run prepare again"
-    assert [(bad.path.name, bad.reason) for bad in summary.left_out] == [
+    assert [(bad.path.name, bad.reason) for bad in summary.skipped] == [
         ("b0.wav", changed),
         ("b2.wav", "No such file or directory"),
         ("long.wav", changed),
@@ -263,7 +263,7 @@ def test_only_bad_files_is_one_line(codec, tmp_path, write_recording, check_clip
 def test_nothing_left_and_settings_that_are_none(recordings, codec, tmp_path, check_clips_here):
     (tmp_path / "text.wav").write_text("hello")
     nothing = check_clips_here([Clip("a", tmp_path / "text.wav")])
-    with pytest.raises(ValueError, match="the check left out all"):
+    with pytest.raises(ValueError, match="the check skipped all"):
         prepare_store(nothing, codec, tmp_path / "store")
     report = check_clips_here(folder_clips(recordings))
     with pytest.raises(ValueError, match="section_seconds 0 must be"):

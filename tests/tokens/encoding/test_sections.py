@@ -13,7 +13,7 @@ from audiolm.audio import AudioError, read_audio, resample
 from audiolm.codec import Margins
 from audiolm.tokens import TokenStore
 from audiolm.tokens.encoding import decode as reading_module
-from audiolm.tokens.encoding.decode import Decoded, Recording, Unit, read_units
+from audiolm.tokens.encoding.decode import Decoded, DecodeJob, Recording, decode_jobs
 from audiolm.tokens.encoding.sections import Framing
 
 RATES = (100, 4000, 8000, 11025, 16000, 22050, 44100, 44099, 48000, 192_000)
@@ -80,7 +80,7 @@ def a_recording(path: Path, start: float = 0.0, end: float | None = None) -> Rec
 
 def read(recording: Recording, numbers: list[int], framing: Framing) -> list[Decoded]:
     sections = [framing.section(n, recording.num_samples, recording.sample_rate) for n in numbers]
-    groups = list(read_units([Unit([recording], sections)], framing, num_workers=0))
+    groups = list(decode_jobs([DecodeJob([recording], sections)], framing, num_workers=0))
     assert all(len(group) == 1 for group in groups)
     return [group[0] for group in groups]
 
@@ -127,7 +127,7 @@ def test_resampled_sections_are_the_whole_resampled(tmp_path, rate):
         assert np.abs(decoded.audio - whole).max() < (1e-4 if rate == 44099 else 3e-6)
 
 
-def test_a_file_that_ends_elsewhere_than_it_did_is_told(tmp_path):
+def test_a_file_that_ends_elsewhere_than_it_did_is_reported(tmp_path):
     path = tmp_path / "a.wav"
     framing = Framing(8000, 1, 80, 1, 0, 0, 100)
     soundfile.write(path, np.zeros(30_000), 8000)
@@ -135,13 +135,13 @@ def test_a_file_that_ends_elsewhere_than_it_did_is_told(tmp_path):
         recording = a_recording(path)._replace(num_samples=other)
         found = read(recording, list(range(4)), framing)
         assert found[-1].audio == "changed since it was checked; run prepare again"
-        group = next(iter(read_units([Unit([recording], [])], framing, 0)))
+        group = next(iter(decode_jobs([DecodeJob([recording], [])], framing, 0)))
         assert group[0].audio == found[-1].audio
     missing = recording._replace(path=tmp_path / "b.wav")
     assert [d.audio for d in read(missing, [0, 1], framing)] == ["No such file or directory"]
 
 
-def test_a_fault_in_the_middle_is_told_after_the_sections_before_it(tmp_path):
+def test_a_fault_in_the_middle_is_reported_after_the_sections_before_it(tmp_path):
     samples = np.random.default_rng(0).uniform(-0.3, 0.3, 100_000).astype(np.float32)
     soundfile.write(tmp_path / "a.wav", samples, 8000, subtype="FLOAT")
     recording = a_recording(tmp_path / "a.wav")

@@ -88,9 +88,9 @@ class Payload:
     [
         ("empty", r"cut short \(0 bytes\)"),
         ("half", "cut short"),
-        ("text", "is no checkpoint"),
+        ("text", "is not a checkpoint"),
         ("flipped", "is damaged"),
-        ("zip", "is no training checkpoint"),
+        ("zip", "is not a training checkpoint"),
         ("object", "could run code"),
         ("tensor", "no 'state_dict'"),
         ("weights", "no 'state_dict'"),

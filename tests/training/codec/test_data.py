@@ -11,8 +11,8 @@ import torch
 
 from audiolm.batches.splits import spans_of
 from audiolm.training.codec.data import (
-    HeldOutSegments,
     TrainingSegments,
+    ValidationSegments,
     WaveformData,
     Waveforms,
     check_segment_settings,
@@ -70,9 +70,9 @@ def test_stereo_and_other_rates(folder: Path) -> None:
     stereo = np.stack([np.full(4000, 0.5), np.full(4000, -0.25)], axis=1)
     write(folder / "stereo.wav", stereo, 2 * RATE)
     waveforms = load(folder, channels=2)
-    place = waveforms.ids.index("stereo.wav")
-    assert waveforms.lengths[place] == 2000
-    part = waveforms.read(place, 500, 10)
+    index = waveforms.ids.index("stereo.wav")
+    assert waveforms.lengths[index] == 2000
+    part = waveforms.read(index, 500, 10)
     torch.testing.assert_close(
         part, torch.tensor([[0.5], [-0.25]]).expand(2, 10), atol=1e-3, rtol=0
     )
@@ -128,7 +128,7 @@ def test_a_stop_while_decoding_leaves_nothing_that_is_taken_for_whole(
     assert len(load(folder).ids) == 4
 
 
-def test_what_cannot_be_used_is_left_out_with_its_reason(folder: Path) -> None:
+def test_what_cannot_be_used_is_skipped_with_its_reason(folder: Path) -> None:
     write(folder / "silent.wav", np.zeros(500))
     write(folder / "tiny.wav", np.ones(1), 48000)
     write(folder / "huge.wav", np.full(500, 1e6))
@@ -140,7 +140,7 @@ def test_what_cannot_be_used_is_left_out_with_its_reason(folder: Path) -> None:
             *("silent.wav", "tiny.wav", "huge.wav", "nan.wav", "text.wav", "zero.wav")
         }
         assert "65504" in waveforms.skipped["huge.wav"]
-        # Their place in the file is taken by the next recording.
+        # Their position in the file is taken by the next recording.
         assert float(waveforms.read(waveforms.ids.index("b/2.wav"), 0, 1)) == pytest.approx(
             0.3, abs=1e-3
         )
@@ -177,7 +177,7 @@ def test_a_segment_follows_from_seed_and_number(folder: Path) -> None:
     assert not torch.equal(one[5], other[5]) and not torch.equal(one[5], one[6])
 
 
-def test_segments_lie_inside_their_recording_at_a_level_drawn_anew(tmp_path: Path) -> None:
+def test_segments_lie_inside_their_recording_at_a_level_sampled_anew(tmp_path: Path) -> None:
     for i in range(3):
         write(tmp_path / "in" / f"{i}.wav", np.full(150 + i, 0.1 + 0.2 * i))
     found = segments(load(tmp_path / "in"))
@@ -206,7 +206,7 @@ def test_every_moment_is_as_likely_and_weights_shift_that(folder: Path) -> None:
     "weights, message",
     [
         ({"c": 2}, r"names c: not among the subfolders \(a, b\)"),
-        ({"3.wav": 2}, r"names 3.wav"),  # a file is no subfolder
+        ({"3.wav": 2}, r"names 3.wav"),  # a file is not a subfolder
     ],
 )
 def test_weights_of_no_subfolder(folder: Path, weights: dict[str, float], message: str) -> None:
@@ -224,30 +224,30 @@ def test_short_recordings_are_padded_and_pauses_avoided(tmp_path: Path) -> None:
     sound = np.concatenate([np.zeros(2000), np.full(400, 0.5), np.zeros(2000)])
     write(tmp_path / "in" / "pauses.wav", sound)
     found = segments(load(tmp_path / "in"))
-    # Ten draws of 1 in 8.8: most segments have sound, where 89% would be a pause.
+    # Ten tries of 1 in 8.8: most segments have sound, where 89% would be a pause.
     assert sum(bool(found[g].any()) for g in range(100)) > 60
     long = segments(load(tmp_path / "in"), length=5000)[0]
     assert long.shape == (1, 5000) and not long[:, 4400:].any() and bool(long[:, 2100].any())
 
 
-def test_held_out_segments_are_the_same_always_and_spread(folder: Path) -> None:
+def test_validation_segments_are_the_same_always_and_spread(folder: Path) -> None:
     waveforms = load(folder)
     every = spans(waveforms)
-    found = HeldOutSegments(waveforms, every, 500, -20.0, 2)
+    found = ValidationSegments(waveforms, every, 500, -20.0, 2)
     assert len(found) == 2 and found.spans["clip"].tolist() == [0, 3]
-    assert torch.equal(found[1], HeldOutSegments(waveforms, every, 500, -20.0, 2)[1])
+    assert torch.equal(found[1], ValidationSegments(waveforms, every, 500, -20.0, 2)[1])
     gain = 0.1 / waveforms.rms[0]
     assert float(found[0][0, 0]) == pytest.approx(gain * (0.4 + 550 / 1e5), rel=2e-3)
-    assert len(HeldOutSegments(waveforms, every, 500, -20.0, 9)) == 4
-    assert len(HeldOutSegments(waveforms, every[:0], 500, -20.0, 9)) == 0
-    assert len(HeldOutSegments(waveforms, every, 500, -20.0, 0)) == 0
-    assert HeldOutSegments(waveforms, every, 9000, -20.0, 4)[3].shape == (1, 9000)
+    assert len(ValidationSegments(waveforms, every, 500, -20.0, 9)) == 4
+    assert len(ValidationSegments(waveforms, every[:0], 500, -20.0, 9)) == 0
+    assert len(ValidationSegments(waveforms, every, 500, -20.0, 0)) == 0
+    assert ValidationSegments(waveforms, every, 9000, -20.0, 4)[3].shape == (1, 9000)
 
 
-def test_held_out_recordings_are_not_trained_on(folder: Path) -> None:
+def test_validation_recordings_are_not_trained_on(folder: Path) -> None:
     data = WaveformData(load(folder), 12, segment=0.2, valid_segment=0.3, valid_fraction=0.5)
-    held_out, trained = set(data.valid_spans["clip"]), set(data.train_spans["clip"])
-    assert held_out and trained and not held_out & trained
+    validation, trained = set(data.valid_spans["clip"]), set(data.train_spans["clip"])
+    assert validation and trained and not validation & trained
     assert data.train_segments.length % 12 == data.valid_segments.length % 12 == 0
     assert 160 <= data.train_segments.length < 172
     none = WaveformData(load(folder), 12, segment=0.2, valid_fraction=0)

@@ -192,30 +192,30 @@ def test_two_stages(waveforms: Waveforms, tmp_path: Path) -> None:
     assert all(1 <= watch.metrics[7][f"valid/perplexity_k{k}"] <= TINY["bins"] for k in range(4))
 
 
-def test_joint_training_moves_everything_and_follows_the_levels_drawn(
+def test_joint_training_moves_everything_and_follows_the_levels_sampled(
     waveforms: Waveforms, tmp_path: Path
 ) -> None:
     watch = Watch()
     module = make_module(**RUNS["joint"])
-    drawn: list[int] = []
-    original = module._draw_levels
-    module._draw_levels = lambda: drawn.append(original()) or drawn[-1]  # type: ignore[method-assign]
+    sampled: list[int] = []
+    original = module._sample_levels
+    module._sample_levels = lambda: sampled.append(original()) or sampled[-1]  # type: ignore[method-assign]
     fit(waveforms, tmp_path, watch, module=module)
-    assert len(drawn) == STEPS and len(set(drawn)) > 1 and set(drawn) <= {1, 2, 4}
+    assert len(sampled) == STEPS and len(set(sampled)) > 1 and set(sampled) <= {1, 2, 4}
     for step in range(1, STEPS):
         for level in range(4):
             name = f"model.quantizer.vq.layers.{level}._codebook.embed"
             same = torch.equal(watch.states[step - 1][name], watch.states[step][name])
-            assert same == (level >= drawn[step]), (step, level)
+            assert same == (level >= sampled[step]), (step, level)
 
 
-def test_quantizer_dropout_draws_every_number_and_no_other() -> None:
+def test_quantizer_dropout_samples_every_number_and_no_other() -> None:
     module = make_module(quantization={"levels": [2, 4, 4]})
     module._generator = torch.Generator().manual_seed(0)
-    drawn = [module._draw_levels() for _ in range(300)]
-    assert set(drawn) == {2, 4} and 150 < drawn.count(4) < 250
+    sampled = [module._sample_levels() for _ in range(300)]
+    assert set(sampled) == {2, 4} and 150 < sampled.count(4) < 250
     module._generator = torch.Generator().manual_seed(0)  # as every process has it
-    assert [module._draw_levels() for _ in range(300)] == drawn
+    assert [module._sample_levels() for _ in range(300)] == sampled
     assert make_module(quantization={"levels": None}).quantization["levels"] == [4, 2]
 
 
@@ -253,7 +253,7 @@ def test_the_spectral_head_learns_until_the_encoder_is_frozen(
     weights = [state["spectral_head.linear.weight"] for state in watch.states]
     assert not torch.equal(weights[0], weights[3])
     assert torch.equal(weights[4], weights[7])
-    # Its loss is measured on, now of codes; what is logged is no figure of before.
+    # Its loss is measured on, now of codes; what is logged is not a metric of before.
     measured = [metrics["train/spectrum"] for metrics in watch.metrics]
     assert len(set(measured)) == STEPS
 
@@ -292,7 +292,7 @@ def test_every_level_sends_the_encoder_a_gradient() -> None:
     assert not torch.allclose(found[0], found[1]) and not torch.allclose(found[1], found[2])
 
 
-def test_a_silent_held_out_segment_does_not_hide_the_others(waveforms: Waveforms) -> None:
+def test_a_silent_validation_segment_does_not_hide_the_others(waveforms: Waveforms) -> None:
     module = make_module()
     module.on_validation_epoch_start()
     sound = 0.1 * torch.randn(3, 1, 240, generator=torch.Generator().manual_seed(0))
@@ -336,7 +336,7 @@ def test_what_is_not_finite_stops_before_it_is_in_the_weights(
 def trained(waveforms: Waveforms, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     best = BestCheckpoint(folder, monitor="valid/loss")
-    fit(waveforms, folder, best, ReconstructionCallback(folder / "heard", 1))
+    fit(waveforms, folder, best, ReconstructionCallback(folder / "reconstructions", 1))
     return folder
 
 
@@ -380,15 +380,15 @@ def test_the_best_checkpoint_is_of_a_codec_that_can_be_used(trained: Path, tmp_p
 
 
 def test_reconstructions_lie_beside_their_originals(trained: Path, waveforms: Waveforms) -> None:
-    names = {file.name for file in (trained / "heard").iterdir()}
+    names = {file.name for file in (trained / "reconstructions").iterdir()}
     steps = [f"step_{step:08d}_0" for step in (2, 4, 6, 8)]
     stems = [*steps, "original_0"]
     assert names == {f"{stem}.{end}" for stem in stems for end in ("wav", "png")}
-    held_out = make_data(waveforms).valid_segments
-    samples, rate = soundfile.read(trained / "heard" / "original_0.wav", dtype="float32")
+    validation = make_data(waveforms).valid_segments
+    samples, rate = soundfile.read(trained / "reconstructions" / "original_0.wav", dtype="float32")
     assert rate == 800
-    np.testing.assert_allclose(samples, held_out[0][0], atol=1e-4)
-    copy, _ = soundfile.read(trained / "heard" / "step_00000008_0.wav")
+    np.testing.assert_allclose(samples, validation[0][0], atol=1e-4)
+    copy, _ = soundfile.read(trained / "reconstructions" / "step_00000008_0.wav")
     assert copy.shape == samples.shape
 
 

@@ -197,7 +197,7 @@ def test_a_dead_code_is_alive_after_the_next_updates_too(
     # Each is a vector of the batch now,
     distances = torch.cdist(book.embed[dead], found.residuals[0]).min(dim=1).values
     assert float(distances.max()) < 0.05
-    # is used by the same batch, and goes on to be: no update brings the old place back.
+    # is used by the same batch, and stays so: no update brings the old place back.
     for step in range(20):
         found = quantize(quantizer, x if step == 0 else latents(seed=20 + step), 1)
         if step == 0:

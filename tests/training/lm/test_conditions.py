@@ -1,4 +1,4 @@
-"""What is told of clips, from the columns of a store to the loss."""
+"""Conditions of clips, from the columns of a store to the loss."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 import soundfile
 import torch
 
-from audiolm.batches.conditions import ClipConditions, read_vocabulary, told_of, whole_clips
+from audiolm.batches.conditions import ClipConditions, conditions_of, read_vocabulary, whole_clips
 from audiolm.batches.splits import SPAN, Split
 from audiolm.codec import EncodecCodec
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.tokens import Mix, TokenStore
 from audiolm.training import TokenData
 
@@ -26,9 +26,9 @@ WORDS = ("ah", "bee", "sea")
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) -> TokenStore:
-    """Clips of 5 to 14 frames with words; of one nothing is told, one has a vector of its own."""
-    folder = tmp_path_factory.mktemp("told")
+def labelled(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) -> TokenStore:
+    """Clips of 5 to 14 frames with texts; one has none, one has a vector of its own."""
+    folder = tmp_path_factory.mktemp("labelled")
     rng = np.random.default_rng(0)
     lines: list[dict[str, Any]] = []
     for i in range(30):
@@ -50,38 +50,42 @@ def told(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) -> 
     return encode_folder(folder, tmp_path_factory.mktemp("tokens"), tiny_codec)
 
 
-def words_of(store: TokenStore, **columns: Any) -> Vocabulary:
+def vocabulary_of(store: TokenStore, **columns: Any) -> ConditionVocabulary:
     found = read_vocabulary(Mix([store]), 0.2, columns.pop("context_frames", CONTEXT), **columns)
     assert found is not None
     return found
 
 
-def everything(store: TokenStore) -> Vocabulary:
-    return words_of(store, labels=["label", "speaker"], text="text", vector="embedding")
+def everything(store: TokenStore) -> ConditionVocabulary:
+    return vocabulary_of(store, labels=["label", "speaker"], text="text", vector="embedding")
 
 
-def data_of(store: TokenStore, words: Vocabulary, **overrides: Any) -> TokenData:
+def data_of(store: TokenStore, vocabulary: ConditionVocabulary, **overrides: Any) -> TokenData:
     settings = {"context_frames": CONTEXT, "batch_size": 4, "valid_fraction": 0.2}
-    return TokenData(store, **{**settings, "end_token": True, "vocabulary": words, **overrides})
+    return TokenData(
+        store, **{**settings, "end_token": True, "vocabulary": vocabulary, **overrides}
+    )
 
 
-def test_the_words_are_those_of_the_clips(told: TokenStore) -> None:
-    words = everything(told)
-    assert words.labels == {"label": sorted(WORDS), "speaker": ["0", "1"]}
-    assert set(words.alphabet) == set(" ".join(WORDS))
-    assert words.vector_size == 3
-    assert words_of(told, text="text", context_frames=20).max_text_len == len("bee bee bee bee")
-    assert read_vocabulary(Mix([told]), 0.2, CONTEXT) is None
-    # Clips that are not trained on, as they are longer than a window, teach no words.
-    few = words_of(told, labels=["label", "speaker"], text="text", context_frames=7)
+def test_the_names_are_those_of_the_clips(labelled: TokenStore) -> None:
+    vocabulary = everything(labelled)
+    assert vocabulary.labels == {"label": sorted(WORDS), "speaker": ["0", "1"]}
+    assert set(vocabulary.alphabet) == set(" ".join(WORDS))
+    assert vocabulary.vector_size == 3
+    assert vocabulary_of(labelled, text="text", context_frames=20).max_text_len == len(
+        "bee bee bee bee"
+    )
+    assert read_vocabulary(Mix([labelled]), 0.2, CONTEXT) is None
+    # Clips that are not trained on, as they are longer than a window, teach no vocabulary.
+    few = vocabulary_of(labelled, labels=["label", "speaker"], text="text", context_frames=7)
     assert few.labels["speaker"] == ["0"]  # those of 7 frames are even ones
 
 
-def test_each_row_is_told_of_its_own_clip(told: TokenStore) -> None:
-    words = everything(told)
-    conditions = pickle.loads(pickle.dumps(data_of(told, words).conditions))
+def test_each_row_has_the_conditions_of_its_own_clip(labelled: TokenStore) -> None:
+    vocabulary = everything(labelled)
+    conditions = pickle.loads(pickle.dumps(data_of(labelled, vocabulary).conditions))
     assert isinstance(conditions, ClipConditions)
-    for batch in serve(data_of(told, words)):
+    for batch in serve(data_of(labelled, vocabulary)):
         rows = batch["conditions"]
         for b in range(len(batch["lengths"])):
             i = rows["vector"][b, 0]
@@ -94,34 +98,37 @@ def test_each_row_is_told_of_its_own_clip(told: TokenStore) -> None:
             assert int(batch["lengths"][b]) == 5 + int(i) % 10
             text = " ".join([word] * (1 + int(i) % 4))
             assert torch.equal(
-                rows["text"][b, : len(text) + 1], words.encode([{"text": text}])["text"][0]
+                rows["text"][b, : len(text) + 1], vocabulary.encode([{"text": text}])["text"][0]
             )
 
 
-def test_a_text_is_that_of_a_whole_clip(told: TokenStore) -> None:
-    with_text = data_of(told, words_of(told, text="text"))
+def test_a_text_is_that_of_a_whole_clip(labelled: TokenStore) -> None:
+    with_text = data_of(labelled, vocabulary_of(labelled, text="text"))
     longer = sum(5 + i % 10 > CONTEXT for i in range(30))
     assert with_text.too_long == longer > 0
-    assert all(batch["ends"].all() for batch in serve(with_text))
-    without = data_of(told, words_of(told, labels=["label"]))
+    assert all(batch["reaches_end"].all() for batch in serve(with_text))
+    without = data_of(labelled, vocabulary_of(labelled, labels=["label"]))
     assert without.too_long == 0
-    assert not all(batch["ends"].all() for batch in serve(without))
+    assert not all(batch["reaches_end"].all() for batch in serve(without))
 
 
-def test_a_row_is_scored_alone_as_in_a_batch(told: TokenStore, tiny_codec: EncodecCodec) -> None:
+def test_a_row_is_scored_alone_as_in_a_batch(
+    labelled: TokenStore, tiny_codec: EncodecCodec
+) -> None:
     """Of unlike lengths and texts, with ends: nothing of the neighbours, nothing of the padding."""
-    words = everything(told)
+    vocabulary = everything(labelled)
     for pattern in ("delay", "parallel", "flatten", "coarse_first"):
         module = make_module(
             tiny_codec,
             pattern=pattern,
             model={**MODEL, "end_token": True},
-            conditioning=words.settings(),
+            conditioning=vocabulary.settings(),
         ).eval()
-        for batch in serve(data_of(told, words, pattern=pattern), 0, 4):
+        for batch in serve(data_of(labelled, vocabulary, pattern=pattern), 0, 4):
             nats, counts = module.nats(batch)
             assert counts.tolist() == [
-                int(batch["lengths"].sum()) + int(batch["ends"].sum()) * (k == 0) for k in range(3)
+                int(batch["lengths"].sum()) + int(batch["reaches_end"].sum()) * (k == 0)
+                for k in range(3)
             ]
             alone = []
             for b, length in enumerate(batch["lengths"].tolist()):
@@ -130,23 +137,25 @@ def test_a_row_is_scored_alone_as_in_a_batch(told: TokenStore, tiny_codec: Encod
                 one = {
                     "codes": batch["codes"][b : b + 1, :, :length],
                     "lengths": batch["lengths"][b : b + 1],
-                    "ends": batch["ends"][b : b + 1],
+                    "reaches_end": batch["reaches_end"][b : b + 1],
                     "conditions": row,
                 }
                 alone.append(module.nats(one))  # type: ignore[arg-type]
             torch.testing.assert_close(sum(x[0] for x in alone), nats, rtol=1e-5, atol=1e-4)
 
 
-def test_what_is_told_can_be_learnt(told: TokenStore, tiny_codec: EncodecCodec) -> None:
+def test_conditions_can_be_learnt(labelled: TokenStore, tiny_codec: EncodecCodec) -> None:
     """Codes that follow from the label alone: the loss falls far below that of no label."""
-    words = words_of(told, labels=["label"])
-    module = make_module(tiny_codec, model={**MODEL, "dropout": 0.0}, conditioning=words.settings())
+    vocabulary = vocabulary_of(labelled, labels=["label"])
+    module = make_module(
+        tiny_codec, model={**MODEL, "dropout": 0.0}, conditioning=vocabulary.settings()
+    )
     labels = torch.arange(3).repeat(8)
     codes = (labels * 7 % 32)[:, None, None].expand(24, 3, 1)
     batch: Any = {
         "codes": codes,
         "lengths": torch.ones(24, dtype=torch.long),
-        "ends": torch.zeros(24, dtype=torch.bool),
+        "reaches_end": torch.zeros(24, dtype=torch.bool),
         "conditions": {"labels": 1 + labels[:, None]},
     }
     optimizer = torch.optim.Adam(module.model.parameters(), 1e-2)
@@ -162,43 +171,45 @@ def test_what_is_told_can_be_learnt(told: TokenStore, tiny_codec: EncodecCodec) 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"labels": ["mood"]}, "the condition mood is told of no clip of .*; there are: embedding"),
+        ({"labels": ["mood"]}, "no clip has the condition mood in .*; there are: embedding"),
         ({"text": ["text"]}, "must be a list of names, text=.'text'. and vector=None one name"),
         ({"labels": "label"}, "labels=label must be a list of names"),
         ({"labels": ["text"], "text": "text"}, "a column twice: text, text"),
-        ({"vector": "speaker"}, r"clip .*wav of .*: speaker='\d' is no list"),
+        ({"vector": "speaker"}, r"clip .*wav of .*: speaker='\d' is not a list"),
         ({"labels": ["label"], "drop": -0.1}, "conditioning.drop=-0.1 must be"),
         ({"text": "text", "text_layers": -1}, "text_layers=-1 must be 0 or more"),
     ],
     ids=str,
 )
-def test_what_columns_cannot_be(told: TokenStore, columns: dict[str, Any], message: str) -> None:
+def test_what_columns_cannot_be(
+    labelled: TokenStore, columns: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        words_of(told, **columns)
+        vocabulary_of(labelled, **columns)
 
 
-def test_no_clip_is_short_enough(told: TokenStore) -> None:
+def test_no_clip_is_short_enough(labelled: TokenStore) -> None:
     with pytest.raises(ValueError, match="no clip is as short as context="):
-        words_of(told, text="text", context_frames=3)
-    data = data_of(told, words_of(told, text="text"), context_frames=3)
-    assert [told.record(int(clip))["id"] for clip in data.splits[0].train["clip"]] == ["07.wav"]
+        vocabulary_of(labelled, text="text", context_frames=3)
+    data = data_of(labelled, vocabulary_of(labelled, text="text"), context_frames=3)
+    assert [labelled.record(int(clip))["id"] for clip in data.splits[0].train["clip"]] == ["07.wav"]
 
 
-def test_a_clip_without_a_text_is_used_whatever_its_length(told: TokenStore) -> None:
-    (clip,) = (c for c in range(len(told)) if "text" not in told_of(told, c))
-    spans = np.array([(clip, 0, int(told.frames[clip]))], SPAN)
-    kept = whole_clips(told, Split(spans, spans[:0], spans[:0]), 1, "text")
+def test_a_clip_without_a_text_is_used_whatever_its_length(labelled: TokenStore) -> None:
+    (clip,) = (c for c in range(len(labelled)) if "text" not in conditions_of(labelled, c))
+    spans = np.array([(clip, 0, int(labelled.frames[clip]))], SPAN)
+    kept = whole_clips(labelled, Split(spans, spans[:0], spans[:0]), 1, "text")
     assert len(kept.train) == 1
 
 
-def test_a_vector_that_is_gone_is_told(told: TokenStore, tmp_path: Path) -> None:
-    words = everything(told)
-    clip = next(c for c in range(len(told)) if "03.wav" in told.record(c)["id"])
-    file = Path(told.record(clip)["path"]).parent / "03.npy"
+def test_a_vector_that_is_gone_is_reported(labelled: TokenStore, tmp_path: Path) -> None:
+    vocabulary = everything(labelled)
+    clip = next(c for c in range(len(labelled)) if "03.wav" in labelled.record(c)["id"])
+    file = Path(labelled.record(clip)["path"]).parent / "03.npy"
     kept = file.read_bytes()
     file.unlink()
     try:
         with pytest.raises(ValueError, match=r"clip 03.wav of .*03.npy"):
-            ClipConditions([told], words).told(0, clip)
+            ClipConditions([labelled], vocabulary).values(0, clip)
     finally:
         file.write_bytes(kept)

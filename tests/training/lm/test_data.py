@@ -1,4 +1,4 @@
-"""Batches as a training gets them: the same for every way to divide, read ahead and go on."""
+"""Batches as a training gets them: the same for every way to divide, read ahead and resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from audiolm.codec import EncodecCodec
 from audiolm.tokens import Mix, TokenStore, count_codes, unigram_cross_entropy
-from audiolm.training import TokenData, describe_plan, measure_yardsticks
+from audiolm.training import TokenData, describe_plan, measure_baselines
 from random_store import make_random_store
 
 from ..conftest import CONTEXT, MODEL, make_data, make_module, make_trainer
@@ -92,14 +92,18 @@ def test_a_step_is_the_same_however_it_is_divided(
         for rank in range(ranks)
     ]
     for step, batch in enumerate(whole):
-        pieces = [part[step * accumulate + turn] for part in parts for turn in range(accumulate)]
-        assert all(len(piece["lengths"]) for piece in pieces)
-        assert sorted(window for piece in pieces for window in windows(piece)) == windows(batch)
+        batches_of_ranks = [
+            part[step * accumulate + turn] for part in parts for turn in range(accumulate)
+        ]
+        assert all(len(one["lengths"]) for one in batches_of_ranks)
+        assert sorted(window for one in batches_of_ranks for window in windows(one)) == windows(
+            batch
+        )
         # What the loss is divided by is that of the whole, once each is averaged.
-        assert all(piece["full"] * ranks * accumulate == batch["full"] for piece in pieces)
+        assert all(one["full"] * ranks * accumulate == batch["full"] for one in batches_of_ranks)
 
 
-def test_validation_takes_every_held_out_frame_once(mix: Mix) -> None:
+def test_validation_takes_every_validation_frame_once(mix: Mix) -> None:
     expected = None
     for ranks, size in ((1, 4), (1, 64), (2, 4), (3, 1)):
         seen = []
@@ -179,8 +183,8 @@ def test_a_mix_is_served_in_its_shares(mix: Mix) -> None:
     assert frames / frames.sum() == pytest.approx(mix.shares, abs=0.005)
 
 
-def test_yardsticks_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> None:
-    """Weights change the table that is learnt; all held-out codes count the same."""
+def test_baselines_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> None:
+    """Weights change the table that is learnt; all validation codes count the same."""
     stores = []
     for name, hours in (("a", 0.02), ("b", 0.01)):
         make_random_store(tmp_path / name, hours, 0.2, 0.2, {"fingerprint": "random"})
@@ -196,19 +200,19 @@ def test_yardsticks_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> 
     frames = [int(counts[0].sum()) for counts in train]
     mixed = sum(w * c / n for w, c, n in zip((0.9, 0.1), train, frames, strict=True)) * sum(frames)
     expected = unigram_cross_entropy(mixed, valid[0] + valid[1])
-    assert measure_yardsticks(data).unigram == pytest.approx(expected, abs=1e-4)
+    assert measure_baselines(data).unigram == pytest.approx(expected, abs=1e-4)
 
 
-def test_yardsticks_of_one_store_are_exact(store: TokenStore) -> None:
+def test_baselines_of_one_store_are_exact(store: TokenStore) -> None:
     data = make_data(store)
     (split,) = data.splits
     train, valid = (count_codes(store, part).counts for part in (split.train, split.valid))
-    assert measure_yardsticks(data).unigram == tuple(unigram_cross_entropy(train, valid))
+    assert measure_baselines(data).unigram == tuple(unigram_cross_entropy(train, valid))
 
 
 def plan(data: TokenData, codec: EncodecCodec, folder: Path) -> list[str]:
     trainer = make_trainer(folder, max_steps=100)
-    text = describe_plan(make_module(codec), data, measure_yardsticks(data), trainer, None)
+    text = describe_plan(make_module(codec), data, measure_baselines(data), trainer, None)
     return text.splitlines()
 
 
@@ -221,11 +225,11 @@ def test_the_plan_of_a_mix_names_each_store(
         assert f"{store.path}: {share} of the frames trained on, " in line
         assert line.endswith(" passes")
     assert sum(line.startswith("  train ") for line in lines) == 2
-    assert sum(line.startswith("  held out ") for line in lines) == 2
+    assert sum(line.startswith("  validation ") for line in lines) == 2
     (run,) = (line for line in lines if line.startswith("  run "))
     assert run.startswith("  run         100 steps, 32-true")
-    (kinds,) = (line for line in lines if line.startswith("  batches "))
-    assert "kinds by length" in kinds and "padding" in kinds
+    (buckets,) = (line for line in lines if line.startswith("  batches "))
+    assert "length buckets" in buckets and "padding" in buckets
 
 
 def test_the_plan_of_a_store(store: TokenStore, tiny_codec: EncodecCodec, tmp_path: Path) -> None:
@@ -247,7 +251,11 @@ def test_the_plan_counts_groups_and_names_test_clips(
     np.save(file, index)
     data = TokenData(TokenStore(folder), CONTEXT, valid_fraction=0.2)
     lines = plan(data, tiny_codec, tmp_path)
-    for name, groups, end in (("train", 4, "codes"), ("held out", 2, "codes"), ("test", 1, "used")):
+    for name, groups, end in (
+        ("train", 4, "codes"),
+        ("validation", 2, "codes"),
+        ("test", 1, "used"),
+    ):
         (line,) = (line for line in lines if line.startswith(f"  {name} "))
         assert f" clips of {groups} groups, " in line and line.endswith(end)
 

@@ -29,7 +29,7 @@ from audiolm.training import (
     LastCheckpoint,
     SampleCallback,
     make_optimizer,
-    measure_yardsticks,
+    measure_baselines,
 )
 from audiolm.training.lm.clock import StepClock
 from audiolm.training.lm.module import with_noise
@@ -248,7 +248,7 @@ def test_samples_are_written_and_change_nothing(
 def test_validation_is_the_token_weighted_mean(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
-    """Whatever the batch size: every held-out code counts once."""
+    """Whatever the batch size: every validation code counts once."""
     module = make_module(tiny_codec)
     found = []
     for batch_size in (1, 3, 16):
@@ -263,11 +263,11 @@ def test_validation_is_the_token_weighted_mean(
     assert found[0]["valid/bits_per_second"] == pytest.approx(per_second, rel=1e-4)
 
 
-def test_yardsticks(store: TokenStore, tiny_codec: EncodecCodec) -> None:
-    yardsticks = measure_yardsticks(make_data(store))
-    assert yardsticks.uniform == pytest.approx(math.log(32))
-    assert len(yardsticks.unigram) == 3
-    assert 0 < yardsticks.unigram_mean < yardsticks.uniform + 0.5
+def test_baselines(store: TokenStore, tiny_codec: EncodecCodec) -> None:
+    baselines = measure_baselines(make_data(store))
+    assert baselines.uniform == pytest.approx(math.log(32))
+    assert len(baselines.unigram) == 3
+    assert 0 < baselines.unigram_mean < baselines.uniform + 0.5
 
 
 class IndependentCodes(TokenStore):
@@ -323,15 +323,15 @@ def test_padding_is_not_seen(tiny_codec: EncodecCodec) -> None:
 
 
 def test_dropout_differs_between_steps_ranks_and_seeds(tiny_codec: EncodecCodec) -> None:
-    drawn = set()
+    noises = set()
     for seed, step, rank in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)):
         module = make_module(tiny_codec, seed=seed)
         module._trainer = SimpleNamespace(global_rank=rank)  # type: ignore[assignment]
         for _ in range(2):  # the same step, the same numbers
             LanguageModelTraining.on_train_batch_start(module, {}, step)
             numbers = tuple(torch.rand(4).tolist())
-        drawn.add(numbers)
-    assert len(drawn) == 4
+        noises.add(numbers)
+    assert len(noises) == 4
 
 
 @pytest.mark.parametrize("limit, clipped", [(1e-3, True), (0, False), (None, False)])
@@ -429,7 +429,7 @@ def test_early_stopping_leaves_a_last_checkpoint_and_samples(
     assert list((tmp_path / "s").glob("*.wav"))
 
 
-def test_samples_are_drawn_as_generation_would(
+def test_samples_are_generated_as_generation_would(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
     """Without dropout, and with the averaged weights."""
@@ -447,11 +447,11 @@ def test_samples_are_drawn_as_generation_would(
     torch.testing.assert_close(waveform, expected, rtol=0, atol=1e-3)
 
 
-def test_without_held_out_clips_there_is_no_validation(
+def test_without_validation_clips_there_is_no_validation(
     tmp_path: Path, store: TokenStore, tiny_codec: EncodecCodec
 ) -> None:
     data = make_data(store, valid_fraction=0.0)
-    assert measure_yardsticks(data).unigram_mean > 0
+    assert measure_baselines(data).unigram_mean > 0
     trainer = fit(tmp_path, store, tiny_codec, [LastCheckpoint(tmp_path)], data=data)
     assert trainer.global_step == 12 and "valid/nats_per_code" not in trainer.callback_metrics
 
@@ -477,11 +477,11 @@ def test_ranks_share_the_batches_of_one_process(store: TokenStore) -> None:
         for part, rank in ((a, 0), (b, 1)):
             assert torch.equal(joined[rank::2, :, : part.shape[2]], part)
     assert not torch.equal(whole[0], batches(store, 0, 1, 4, seed=1)[0][0])
-    held_out = [sum(int(b["lengths"].sum()) for b in d.val_dataloader()) for d in (first, second)]
-    assert sum(held_out) == alone.valid_frames and min(held_out) > 0
+    validation = [sum(int(b["lengths"].sum()) for b in d.val_dataloader()) for d in (first, second)]
+    assert sum(validation) == alone.valid_frames and min(validation) > 0
 
 
-def test_too_few_held_out_windows_for_the_processes(store: TokenStore) -> None:
+def test_too_few_validation_windows_for_the_processes(store: TokenStore) -> None:
     _, data = batches(store, 0, 999, 1)
     with pytest.raises(ValueError, match=r"too few for 999 processes; raise data\.valid_fraction"):
         data.val_dataloader()

@@ -165,7 +165,7 @@ def test_an_unknown_mode(tmp_path: Path) -> None:
         make_wandb_logger(tmp_path, mode="onlin")
 
 
-def test_errors_while_logging_are_told_once_and_stop_nothing(
+def test_errors_while_logging_are_reported_once_and_stop_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     logger = TolerantWandbLogger(experiment=FakeRun(fails=True))
@@ -175,7 +175,7 @@ def test_errors_while_logging_are_told_once_and_stop_nothing(
     log_audio([logger], "samples", [torch.zeros(1, 8)], 8, ["a"], ["no such.png"], 1)
     out = capsys.readouterr().out
     assert out == (
-        "W&B failed (No space left on device); training goes on, metrics.csv has all numbers\n"
+        "W&B failed (No space left on device); training continues, metrics.csv has all numbers\n"
     )
 
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-import judge_speech
+import evaluate_speech
 from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
 from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.rules import Rule, Rules
 from audiolm.datasets.clip import Clip
 from audiolm.model.checkpoint import load_checkpoint
-from audiolm.model.condition_vocabulary import Vocabulary
+from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.tokens import prepare_store
-from judge_speech import HELD_IN, HELD_OUT, Rates, Row, find_sentences
+from evaluate_speech import HELD_IN, HELD_OUT, Rates, Row, find_sentences
 from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate, word_errors
 
 from .untrained import save_untrained
@@ -153,7 +153,7 @@ def checkpoint(codec: EncodecCodec, tmp_path: Path) -> Path:
     report = check_clips(clips, tmp_path / "checked", ANYTHING, num_workers=0, show_progress=False)
     prepare_store(report, codec, tmp_path / "store", show_progress=False)
     codec.save(tmp_path / "codec")
-    vocabulary = Vocabulary(
+    vocabulary = ConditionVocabulary(
         {"speaker": ["ann", "ben"]}, text="text", alphabet=" abcdefghijklmnopqrstuvwxyz.!",
         max_text_len=60, text_layers=1,
     )  # fmt: skip
@@ -172,8 +172,8 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_sentences_are_told_apart_by_the_split(checkpoint: Path) -> None:
-    stores, fraction = judge_speech.find_stores(checkpoint, None)
+def test_sentences_are_distinguished_by_the_split(checkpoint: Path) -> None:
+    stores, fraction = evaluate_speech.find_stores(checkpoint, None)
     sentences = find_sentences(stores, load_checkpoint(checkpoint), fraction)
     assert {one.id for one in sentences[HELD_IN]} in ({"a", "e"}, {"b", "e"})
     (held_out,) = sentences[HELD_OUT]
@@ -195,15 +195,15 @@ class Deaf:
 def test_command_line(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(judge_speech, "SpeechRecogniser", Deaf)
+    monkeypatch.setattr(evaluate_speech, "SpeechRecogniser", Deaf)
     out = checkpoint.parent / "out"
-    judge_speech.main([str(checkpoint), "--guidance", "1", "2.5", "--out", str(out)])
+    evaluate_speech.main([str(checkpoint), "--guidance", "1", "2.5", "--out", str(out)])
     table = capsys.readouterr().out
-    result = json.loads((out / "judged.json").read_text())
+    result = json.loads((out / "evaluation.json").read_text())
     assert list(result["rows"]) == ["real", "reconstructed", "guidance 1", "guidance 2.5"]
     for row in result["rows"].values():
         # "please hold the line" lacks 3 words, "you have one new message" is 5 wrong ones,
-        # of "nobody can take your call" one is understood in its place, or with 3 left out.
+        # of "nobody can take your call" one is understood in its place, or with 3 missing.
         assert list(row["rates"]) == ["general", "collection"]
         for rates in row["rates"].values():
             assert rates["held_in"] == (3 + 5) / 9 and rates["held_out"] == 4 / 5
@@ -215,7 +215,7 @@ def test_command_line(
     assert len(list(out.glob("*/*.wav"))) == 4 * 3
 
 
-def test_what_cannot_be_judged_is_told_in_one_line(
+def test_what_cannot_be_judged_is_answered_in_one_line(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     silent = tmp_path / "silent.ckpt"
@@ -230,7 +230,7 @@ def test_what_cannot_be_judged_is_told_in_one_line(
         [str(checkpoint), "--guidance", "-1"],
     ):
         with pytest.raises(SystemExit) as stopped:
-            judge_speech.main(wrong)
+            evaluate_speech.main(wrong)
         assert stopped.value.code == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
@@ -238,6 +238,6 @@ def test_what_cannot_be_judged_is_told_in_one_line(
 def test_a_table_without_held_out_sentences() -> None:
     rates = {"general": Rates(0.5, None, {})}
     rows = {name: Row(rates, 1.0) for name in ("real", "reconstructed")}
-    assert "| general | real | 50.0% | 1.00 | - | - | 1 |  |" in judge_speech.table(
+    assert "| general | real | 50.0% | 1.00 | - | - | 1 |  |" in evaluate_speech.table(
         rows, {HELD_IN: [], HELD_OUT: []}
     )

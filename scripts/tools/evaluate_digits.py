@@ -1,13 +1,13 @@
-"""Does a model say the digit that it is told, in the voice that it is told, and then stop?
+"""Does a model say the digit and in the voice that it is conditioned on, and then stop?
 
-    python scripts/tools/judge_digits.py CHECKPOINT DIGITS_FOLDER --guidance 1 2 3 --temperature 0.8
+    python scripts/tools/evaluate_digits.py CHECKPOINT DIGITS --guidance 1 2 3 --temperature 0.8
 
-The model is told `label` ("0" to "9") and `speaker`, as DIGIT_SPEAKER_TAKE.wav of the Free Spoken
+The conditions are `label` ("0" to "9") and `speaker`, as DIGIT_SPEAKER_TAKE.wav of the Free Spoken
 Digit Dataset gives them. Two classifiers, trained on real recordings (see digit_classifier.py),
 listen to held-out real ones, to these after the model's own codec, and to the samples: a model
 cannot do better than the codec lets it, so the samples are held against the reconstructions.
 
-Writes judged.json and the samples as WAVs.
+Writes evaluation.json and the samples as WAVs.
 
 N audio samples, K codebooks, T codec frames.
 """
@@ -39,13 +39,13 @@ from digit_classifier import (
     recognise,
     train_classifier,
 )
-from draw_conditioned import (
+from generate_conditioned import (
     Sample,
     add_sampling_options,
-    draw_samples,
+    generate_samples,
     load_conditioned,
     samplings_of,
-    write_judgement,
+    write_evaluation,
 )
 
 LABEL, SPEAKER = "label", "speaker"
@@ -60,22 +60,22 @@ class Quartiles(NamedTuple):
 
 
 @dataclass
-class Heard:
-    """What the classifiers hear in clips of which the digit and the speaker are known."""
+class DigitScores:
+    """What the classifiers recognise in clips of which the digit and the speaker are known."""
 
     digit_accuracy: float
     speaker_accuracy: float
     digits: list[list[int]]
-    """Row: the digit that it should be. Column: the one that is heard. Clips."""
+    """Row: the digit that it should be. Column: the one that is recognised. Clips."""
     speakers: list[list[int]]
     """The same of speakers, in the order of their names."""
 
 
 @dataclass
-class Judgement:
-    """Clips of one kind: what is heard, and how long they are."""
+class DigitEvaluation:
+    """Clips of one kind: what is recognised, and how long they are."""
 
-    heard: Heard
+    scores: DigitScores
     duration: Quartiles
     duration_by_digit: list[Quartiles]
     ended: int | None = None
@@ -93,7 +93,7 @@ def speaker_of(digit: Digit) -> str:
 def speakers_in_turn(
     speakers: Sequence[str], samples_of_each: int, digits: int = 10
 ) -> list[dict[str, str]]:
-    """What is told for so many samples of each digit, the speakers taken in turn."""
+    """The conditions for so many samples of each digit, the speakers taken in turn."""
     return [
         {LABEL: str(label), SPEAKER: speakers[i % len(speakers)]}
         for label in range(digits)
@@ -101,10 +101,10 @@ def speakers_in_turn(
     ]
 
 
-def confusion(wanted: Sequence[int], heard: Sequence[int], classes: int) -> list[list[int]]:
-    """How many of each wanted class (row) are heard as each class (column)."""
+def confusion(wanted: Sequence[int], found: Sequence[int], classes: int) -> list[list[int]]:
+    """How many of each wanted class (row) are recognised as each class (column)."""
     counts = [[0] * classes for _ in range(classes)]
-    for row, column in zip(wanted, heard, strict=True):
+    for row, column in zip(wanted, found, strict=True):
         counts[row][column] += 1
     return counts
 
@@ -115,25 +115,25 @@ def accuracy(counts: Sequence[Sequence[int]]) -> float:
 
 
 def durations(
-    told: Sequence[Mapping[str, str]], seconds: Sequence[float]
+    conditions: Sequence[Mapping[str, str]], seconds: Sequence[float]
 ) -> tuple[Quartiles, list[Quartiles]]:
     """Of all clips, and of each digit's, of which there is at least one."""
     by_digit: list[list[float]] = [[] for _ in range(10)]
-    for one, length in zip(told, seconds, strict=True):
+    for one, length in zip(conditions, seconds, strict=True):
         by_digit[int(one[LABEL])].append(length)
     return quartiles(seconds), [quartiles(lengths) for lengths in by_digit]
 
 
 def quartiles(seconds: Sequence[float]) -> Quartiles:
-    """Of at least one duration, between the two nearest where it is none of them."""
+    """Of at least one duration, between the two nearest where it lies between."""
     lower, median, upper = np.quantile(np.asarray(seconds), [0.25, 0.5, 0.75]).tolist()
     return Quartiles(lower, median, upper)
 
 
-# ---- Listening
+# ---- Scoring
 
 
-class Judge:
+class DigitScorer:
     """Both classifiers, of the digits that lie in `folder`, kept in `cache` once they are trained.
 
     Raises:
@@ -151,15 +151,17 @@ class Judge:
         self._digits = load_classifier(folder, cache)
         self._speakers = _load_speaker_classifier(training, self.speakers, cache)
 
-    def hear(self, clips: Sequence[Tensor], told: Sequence[Mapping[str, str]], rate: int) -> Heard:
-        """Listen to clips (1, n_i) at `rate` Hz."""
-        labels = [int(one[LABEL]) for one in told]
-        speakers = [self.speakers.index(one[SPEAKER]) for one in told]
+    def score(
+        self, clips: Sequence[Tensor], conditions: Sequence[Mapping[str, str]], rate: int
+    ) -> DigitScores:
+        """Score clips (1, n_i) at `rate` Hz."""
+        labels = [int(one[LABEL]) for one in conditions]
+        speakers = [self.speakers.index(one[SPEAKER]) for one in conditions]
         digits = confusion(labels, recognise(self._digits, clips, rate).tolist(), 10)
         voices = confusion(
             speakers, recognise(self._speakers, clips, rate).tolist(), len(self.speakers)
         )
-        return Heard(accuracy(digits), accuracy(voices), digits, voices)
+        return DigitScores(accuracy(digits), accuracy(voices), digits, voices)
 
 
 def _load_speaker_classifier(
@@ -185,40 +187,45 @@ def _load_speaker_classifier(
     return classifier.eval()
 
 
-def judge_recordings(judge: Judge, codec: EncodecCodec) -> dict[str, Judgement]:
+def evaluate_recordings(scorer: DigitScorer, codec: EncodecCodec) -> dict[str, DigitEvaluation]:
     """The held-out recordings as they are, and after the codec.
 
     Their durations are of all takes, and in whole frames of the codec, as those of samples are.
     """
-    told = [told_of(digit) for digit in judge.held_out]
-    every = [told_of(digit) for digit in judge.every]
+    conditions = [conditions_of(digit) for digit in scorer.held_out]
+    every = [conditions_of(digit) for digit in scorer.every]
     rate = codec.sample_rate
-    clips = [resample(d.waveform, d.sample_rate, rate) for d in judge.held_out]
+    clips = [resample(d.waveform, d.sample_rate, rate) for d in scorer.held_out]
     seconds = [
         -(-round(d.waveform.shape[1] * rate / d.sample_rate) // codec.hop_length) / codec.frame_rate
-        for d in judge.every
+        for d in scorer.every
     ]
     # One by one: their lengths have nothing in common, and the batch would be mostly padding.
     decoded = [codec.decode(codec.encode(clip[None]), clip.shape[1])[0] for clip in clips]
     return {
-        "real": Judgement(judge.hear(clips, told, rate), *durations(every, seconds)),
-        "reconstructed": Judgement(judge.hear(decoded, told, rate), *durations(every, seconds)),
+        "real": DigitEvaluation(scorer.score(clips, conditions, rate), *durations(every, seconds)),
+        "reconstructed": DigitEvaluation(
+            scorer.score(decoded, conditions, rate), *durations(every, seconds)
+        ),
     }
 
 
-def told_of(digit: Digit) -> dict[str, str]:
-    """What a model that is to say this recording is told."""
+def conditions_of(digit: Digit) -> dict[str, str]:
+    """The conditions of a model that is to say this recording."""
     return {LABEL: str(digit.label), SPEAKER: speaker_of(digit)}
 
 
-def judge_samples(
-    judge: Judge, codec: EncodecCodec, samples: Sequence[Sample], told: Sequence[Mapping[str, str]]
-) -> Judgement:
-    """The samples of what was told."""
+def evaluate_samples(
+    scorer: DigitScorer,
+    codec: EncodecCodec,
+    samples: Sequence[Sample],
+    conditions: Sequence[Mapping[str, str]],
+) -> DigitEvaluation:
+    """The samples of these conditions."""
     clips = [sample.waveform for sample in samples]
-    return Judgement(
-        judge.hear(clips, told, codec.sample_rate),
-        *durations(told, [sample.frames / codec.frame_rate for sample in samples]),
+    return DigitEvaluation(
+        scorer.score(clips, conditions, codec.sample_rate),
+        *durations(conditions, [sample.frames / codec.frame_rate for sample in samples]),
         ended=sum(sample.ended for sample in samples),
     )
 
@@ -226,9 +233,9 @@ def judge_samples(
 # ---- Command line
 
 
-def table(rows: Mapping[str, Judgement], speakers: Sequence[str]) -> str:
-    """The judgements as Markdown: accuracies, durations, and by digit."""
-    best = rows["reconstructed"].heard
+def table(rows: Mapping[str, DigitEvaluation], speakers: Sequence[str]) -> str:
+    """The evaluation as Markdown: accuracies, durations, and by digit."""
+    best = rows["reconstructed"].scores
     real = rows["real"]
     lines = [
         "| | digit | speaker | digit, of reconstructed | speaker, of reconstructed "
@@ -236,19 +243,19 @@ def table(rows: Mapping[str, Judgement], speakers: Sequence[str]) -> str:
         "| --- |" + " --- |" * 7,
     ]
     for name, row in rows.items():
-        heard = row.heard
-        count = sum(map(sum, heard.digits))
+        scores = row.scores
+        count = sum(map(sum, scores.digits))
         lines.append(
-            f"| {name} | {heard.digit_accuracy:.1%} | {heard.speaker_accuracy:.1%} "
-            f"| {_ratio(heard.digit_accuracy, best.digit_accuracy)} "
-            f"| {_ratio(heard.speaker_accuracy, best.speaker_accuracy)} "
+            f"| {name} | {scores.digit_accuracy:.1%} | {scores.speaker_accuracy:.1%} "
+            f"| {_ratio(scores.digit_accuracy, best.digit_accuracy)} "
+            f"| {_ratio(scores.speaker_accuracy, best.speaker_accuracy)} "
             f"| {row.duration.median:.2f} ({row.duration.lower:.2f} to {row.duration.upper:.2f}) "
             f"| {_ratio(row.duration.median, real.duration.median)} "
             f"| {'' if row.ended is None else f'{row.ended} of {count}'} |"
         )
     lines += [
         "",
-        "Heard right, and median seconds, by digit:",
+        "Right, and median seconds, by digit:",
         "",
         "| | " + " | ".join(map(str, range(10))) + " |",
         "| --- |" + " --- |" * 10,
@@ -256,13 +263,13 @@ def table(rows: Mapping[str, Judgement], speakers: Sequence[str]) -> str:
     for name, row in rows.items():
         cells = (
             f"{counts[i] / max(1, sum(counts)):.0%}, {row.duration_by_digit[i].median:.2f}"
-            for i, counts in enumerate(row.heard.digits)
+            for i, counts in enumerate(row.scores.digits)
         )
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += ["", "Heard as another (clips):", ""]
+    lines += ["", "Taken for another (clips):", ""]
     for name, row in rows.items():
         names = [str(i) for i in range(10)]
-        mistakes = _mistakes(row.heard.digits, names) + _mistakes(row.heard.speakers, speakers)
+        mistakes = _mistakes(row.scores.digits, names) + _mistakes(row.scores.speakers, speakers)
         lines.append(f"- {name}: {', '.join(mistakes) or 'none'}")
     return "\n".join(lines)
 
@@ -272,14 +279,14 @@ def _ratio(value: float, of: float) -> str:
 
 
 def _mistakes(counts: Sequence[Sequence[int]], names: Sequence[str]) -> list[str]:
-    """The off-diagonal of a confusion in words, the most frequent first."""
+    """The off-diagonal of a confusion as text, the most frequent first."""
     found = [
         (count, f"{names[i]} as {names[j]} ({count})")
         for i, row in enumerate(counts)
         for j, count in enumerate(row)
         if i != j and count
     ]
-    return [words for _, words in sorted(found, key=lambda one: -one[0])]
+    return [text for _, text in sorted(found, key=lambda one: -one[0])]
 
 
 def run(options: argparse.Namespace) -> None:
@@ -288,29 +295,31 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"--samples {options.samples}: must be at least 1")
     samplings = samplings_of(options)
     trained, codec = load_conditioned(options.checkpoint, (LABEL, SPEAKER))
-    judge = Judge(options.digits, options.cache)
-    out = options.out or options.checkpoint.resolve().parent / "judged_digits"
-    rows = judge_recordings(judge, codec)
-    told = speakers_in_turn(judge.speakers, options.samples)
+    scorer = DigitScorer(options.digits, options.cache)
+    out = options.out or options.checkpoint.resolve().parent / "digits_evaluation"
+    rows = evaluate_recordings(scorer, codec)
+    conditions = speakers_in_turn(scorer.speakers, options.samples)
     for name, sampling in samplings.items():
-        samples = draw_samples(trained, codec, told, sampling, options.seed, options.best_of)
-        rows[name] = judge_samples(judge, codec, samples, told)
-        for i, (sample, one) in enumerate(zip(samples, told, strict=True)):
+        samples = generate_samples(
+            trained, codec, conditions, sampling, options.seed, options.best_of
+        )
+        rows[name] = evaluate_samples(scorer, codec, samples, conditions)
+        for i, (sample, one) in enumerate(zip(samples, conditions, strict=True)):
             file = f"{one[LABEL]}_{one[SPEAKER]}_{i % options.samples}.wav"
             write_wav(out / name.replace(" ", "_") / file, sample.waveform, codec.sample_rate)
-    write_judgement(
+    write_evaluation(
         out,
         options,
         trained,
         codec,
         rows,
-        table(rows, judge.speakers),
-        speakers=judge.speakers,
+        table(rows, scorer.speakers),
+        speakers=scorer.speakers,
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Judge the checkpoint that the command line names."""
+    """Evaluate the checkpoint that the command line names."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument(
@@ -318,7 +327,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--samples", type=int, default=20, help="of each digit")
     add_sampling_options(parser)
-    parser.add_argument("--out", type=Path, help="folder; default: judged_digits beside CHECKPOINT")
+    parser.add_argument(
+        "--out", type=Path, help="folder; default: digits_evaluation beside CHECKPOINT"
+    )
     parser.add_argument(
         "--cache",
         type=Path,

@@ -1,6 +1,6 @@
 """Judge a codec on recordings it never saw, beside Opus and codec2 as yardsticks.
 
-    python scripts/tools/judge_codec.py CODEC --audio HELD_OUT --digits DIGITS --num-codebooks 2,4,8
+    python scripts/tools/evaluate_codec.py CODEC --audio HELD_OUT --digits DIGITS
 
 HELD_OUT has one subfolder a kind of sound (speech, music, demo, ...), each with recordings. Of
 DIGITS (Free Spoken Digit Dataset) the held-out takes are a kind of their own; the others train the
@@ -310,7 +310,7 @@ def load_yardsticks(kinds: Mapping[str, Clips], ears: Ears, cache: Path) -> list
     for name, (_, programs) in YARDSTICKS.items():
         missing = [program for program in programs if shutil.which(program) is None]
         if missing:
-            print(f"left out {name}: {', '.join(missing)} not found", file=sys.stderr)
+            print(f"skipped {name}: {', '.join(missing)} not found", file=sys.stderr)
             continue
         key = hashlib.sha256(f"{name} {ears.sample_rate} {find_spec('pystoi') is None}".encode())
         for source in (__file__, digit_classifier.__file__, audiolm.codec.distances.__file__):
@@ -386,7 +386,9 @@ def run(options: argparse.Namespace) -> None:
     codecs = [load_local(options.codec, k) for k in counts]
     sample_rate = codecs[0].sample_rate
     if codecs[0].channels != 1:
-        raise ValueError(f"{options.codec}: has {codecs[0].channels} channels; mono is judged only")
+        raise ValueError(
+            f"{options.codec}: has {codecs[0].channels} channels; only mono is evaluated"
+        )
     kinds = load_kinds(options.audio, sample_rate) if options.audio else {}
     ears = Ears(sample_rate)
     if options.digits:
@@ -403,7 +405,7 @@ def run(options: argparse.Namespace) -> None:
     if not kinds:
         raise ValueError("nothing to judge on: give --audio, --digits or both")
     if find_spec("pystoi") is None:
-        print("left out STOI: pip install pystoi", file=sys.stderr)
+        print("skipped STOI: pip install pystoi", file=sys.stderr)
 
     rows, books = [], list[float]()
     for codec in codecs:

@@ -1,6 +1,6 @@
 """Are the sentences that a model is told to say understood, as the recordings are?
 
-    python scripts/tools/judge_speech.py CHECKPOINT --guidance 1 2 --temperature 0.8
+    python scripts/tools/evaluate_speech.py CHECKPOINT --guidance 1 2 --temperature 0.8
 
 Takes sentences that the run was trained on, and others that it held out, from the store of its
 codes. What pocketsphinx understands (see speech_recogniser.py) of the real recordings, of these
@@ -11,7 +11,7 @@ each of two language models, which are the same for all three:
     collection  of the pairs of words in all texts of the store (see bigrams.py): expects what
                 could be said, and so hears more of what a codec of few bits leaves
 
-Writes judged.json, which has what was understood of every clip, and all clips as WAVs.
+Writes evaluation.json, which has what was understood of every clip, and all clips as WAVs.
 
 N audio samples, K codebooks, T codec frames.
 """
@@ -29,18 +29,18 @@ import torch
 from torch import Tensor
 
 from audiolm.audio import read_audio, write_wav
-from audiolm.batches.conditions import told_of
+from audiolm.batches.conditions import conditions_of
 from audiolm.batches.splits import split_clips
 from audiolm.files import hash64
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint
 from audiolm.tokens import TokenStore, check_codec
 from bigrams import write_bigrams
-from draw_conditioned import (
+from generate_conditioned import (
     add_sampling_options,
-    draw_samples,
+    generate_samples,
     load_conditioned,
     samplings_of,
-    write_judgement,
+    write_evaluation,
 )
 from speech_recogniser import SpeechRecogniser, spoken_words, word_error_rate
 
@@ -90,7 +90,7 @@ class Row:
 def texts_of(stores: Iterable[TokenStore], column: str) -> list[list[str]]:
     """The words of every clip that has some."""
     texts = (
-        spoken_words(told_of(store, clip).get(column, ""))
+        spoken_words(conditions_of(store, clip).get(column, ""))
         for store in stores
         for clip in range(len(store))
     )
@@ -112,7 +112,7 @@ def find_sentences(
         split = split_clips(store, valid_fraction)
         for part, spans in ((HELD_IN, split.train), (HELD_OUT, split.valid)):
             for clip in np.unique(spans["clip"]).tolist():
-                told = told_of(store, clip)
+                told = conditions_of(store, clip)
                 text = told.get(trained.vocabulary.text, "")
                 words = spoken_words(text)
                 if part == HELD_IN:
@@ -290,10 +290,10 @@ def run(options: argparse.Namespace) -> None:
     }
     told = [one.told for one in ears.sentences]
     for name, sampling in samplings.items():
-        samples = draw_samples(trained, codec, told, sampling, options.seed, options.best_of)
+        samples = generate_samples(trained, codec, told, sampling, options.seed, options.best_of)
         clips = [sample.waveform for sample in samples]
         rows[name] = ears.judge(name, clips, rate, sum(sample.ended for sample in samples))
-    write_judgement(
+    write_evaluation(
         out,
         options,
         trained,

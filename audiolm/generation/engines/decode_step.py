@@ -1,4 +1,4 @@
-"""What an engine is to the decoder: one way to read one step.
+"""What an engine is to the decoder: one way to decode one step.
 
 Letters: B samples, K codebooks, V' predicted ids (see `language_model`).
 """
@@ -12,11 +12,11 @@ from torch import Tensor
 from audiolm.model.cache import KeyValueCache
 
 
-class Step(Protocol):
-    """One engine's way to read one step."""
+class DecodeStep(Protocol):
+    """One engine's way to decode one step."""
 
     caches: list[KeyValueCache]
-    """One a block, of B rows or more; the step goes on from them, and appends to them."""
+    """One a block, of B rows or more; the step continues from them, and appends to them."""
 
     def __call__(self, codes: Tensor) -> Tensor:
         """Logits (B, K, V') after codes (B, K)."""

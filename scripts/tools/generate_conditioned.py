@@ -1,4 +1,4 @@
-"""Draw samples of a checkpoint that is told what to say, each until it ends by itself.
+"""Generate samples of a checkpoint on given conditions, each until it ends by itself.
 
 B samples, K codebooks, N audio samples, T codec frames.
 """
@@ -21,7 +21,7 @@ from audiolm.generation.stream import cut_at_end, generate
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
 from audiolm.model.likelihood import nats_per_code
 
-_BATCH = 50  # samples drawn at once
+_BATCH = 50  # samples generated at once
 
 _WINDOWS = 2
 """How many windows of the model a sample may take. One is too few where recordings are as long:
@@ -41,47 +41,48 @@ def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, 
 
     Raises:
         ValueError, OSError: one of them cannot be loaded, the codec is not mono, or the model is
-            not told one of `columns`.
+            not conditioned on one of `columns`.
     """
     trained = load_checkpoint(path)
     known = [] if trained.vocabulary is None else trained.vocabulary.columns
     missing = [column for column in columns if column not in known]
     if missing:
         raise ValueError(
-            f"{path} is told {', '.join(known) or 'nothing'}, but {', '.join(missing)} is needed "
-            "to judge it; train with it as a condition"
+            f"{path} is conditioned on {', '.join(known) or 'nothing'}, but {', '.join(missing)} "
+            "is needed to evaluate it; train with it as a condition"
         )
     run = path.resolve().parent
     folders = [f for f in (run.parent / "codec", run / "codec", run) if f.is_dir()]
     codec = load_codec(trained.codec, folders)
     if codec.channels != 1:
-        raise ValueError(f"{path}: its codec has {codec.channels} channels; mono is judged only")
+        raise ValueError(f"{path}: its codec has {codec.channels} channels; only mono is evaluated")
     return trained, codec
 
 
-def draw_samples(
+def generate_samples(
     trained: TrainedModel,
     codec: EncodecCodec,
-    told: Sequence[Mapping[str, Any]],
+    conditions: Sequence[Mapping[str, Any]],
     sampling: Sampling,
     seed: int = 0,
     best_of: int = 1,
 ) -> list[Sample]:
-    """A sample of what is `told`, for each, of at most `_WINDOWS`; the i-th from `seed` + i.
+    """A sample of each of `conditions`, of at most `_WINDOWS`; the i-th from `seed` + i.
 
-    Of several, as `generate.py best_of` draws them, the one that the model finds the most probable.
+    Of several, as `generate.py best_of` generates them, the one that the model finds the most
+    probable.
 
     Raises:
-        ValueError: the model does not know what is told, or the settings do not go together.
+        ValueError: the model does not know a condition, or the settings do not go together.
     """
     assert trained.vocabulary is not None  # as `load_conditioned` makes sure
-    words = [words for words in told for _ in range(best_of)]
+    wanted = [one for one in conditions for _ in range(best_of)]
     longest = _WINDOWS * trained.context_frames
     samples = []
-    candidates: list[tuple[float, Tensor, bool]] = []  # of one of `told`
-    for first in range(0, len(words), _BATCH):
-        part = words[first : first + _BATCH]
-        conditions = trained.vocabulary.encode(part)
+    candidates: list[tuple[float, Tensor, bool]] = []  # of one of `conditions`
+    for first in range(0, len(wanted), _BATCH):
+        part = wanted[first : first + _BATCH]
+        encoded = trained.vocabulary.encode(part)
         codes = generate(
             trained.model,
             trained.pattern,
@@ -89,7 +90,7 @@ def draw_samples(
             trained.context_frames,
             range(seed + first, seed + first + len(part)),
             sampling=sampling,
-            conditions=conditions,
+            conditions=encoded,
         )
         for b, one in enumerate(cut_at_end(codes, codec.codebook_size)):
             ended = one.shape[1] < longest
@@ -98,7 +99,7 @@ def draw_samples(
                 trained.pattern,
                 one,
                 trained.context_frames,
-                {name: values[b : b + 1] for name, values in conditions.items()},
+                {name: values[b : b + 1] for name, values in encoded.items()},
                 ended,
             )
             candidates.append((nats, one, ended))
@@ -109,7 +110,7 @@ def draw_samples(
     return samples
 
 
-def write_judgement(
+def write_evaluation(
     out: Path,
     options: argparse.Namespace,
     trained: TrainedModel,
@@ -118,7 +119,7 @@ def write_judgement(
     table: str,
     **more: Any,
 ) -> None:
-    """Print the table; write judged.json in `out`: what was judged, how, and the rows."""
+    """Print the table; write evaluation.json in `out`: what was evaluated, how, and the rows."""
     print(f"{options.checkpoint}, step {trained.step}, K = {codec.num_codebooks}\n")
     print(table)
     result = {
@@ -131,7 +132,7 @@ def write_judgement(
         "sampling": {name: asdict(one) for name, one in samplings_of(options).items()},
         "rows": {name: asdict(row) for name, row in rows.items()},
     }
-    with replacing(out / "judged.json") as temporary:
+    with replacing(out / "evaluation.json") as temporary:
         temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"\nwritten to {out}")
 

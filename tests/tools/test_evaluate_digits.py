@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import digit_classifier
-import draw_conditioned
-import judge_digits
+import evaluate_digits
+import generate_conditioned
 from audiolm.audio import write_wav
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import build_model
-from audiolm.model.condition_vocabulary import Vocabulary
-from judge_digits import Heard, Judgement, Quartiles
+from audiolm.model.condition_vocabulary import ConditionVocabulary
+from evaluate_digits import DigitEvaluation, DigitScores, Quartiles
 
 from .untrained import save_untrained
 
@@ -23,36 +23,38 @@ SPEAKERS = ["ann", "ben", "eve"]
 
 
 def test_speakers_are_taken_in_turn() -> None:
-    told = judge_digits.speakers_in_turn(SPEAKERS, 4)
-    assert len(told) == 40
-    assert [one["label"] for one in told[:5]] == ["0", "0", "0", "0", "1"]
-    assert [one["speaker"] for one in told[:5]] == ["ann", "ben", "eve", "ann", "ann"]
+    conditions = evaluate_digits.speakers_in_turn(SPEAKERS, 4)
+    assert len(conditions) == 40
+    assert [one["label"] for one in conditions[:5]] == ["0", "0", "0", "0", "1"]
+    assert [one["speaker"] for one in conditions[:5]] == ["ann", "ben", "eve", "ann", "ann"]
 
 
 def test_confusion_and_accuracy_by_hand() -> None:
-    counts = judge_digits.confusion([0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 0, 0], 3)
+    counts = evaluate_digits.confusion([0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 0, 0], 3)
     assert counts == [[1, 1, 0], [0, 1, 0], [2, 0, 1]]
-    assert judge_digits.accuracy(counts) == 3 / 6
+    assert evaluate_digits.accuracy(counts) == 3 / 6
 
 
 def test_durations_in_all_and_by_digit() -> None:
-    told = judge_digits.speakers_in_turn(SPEAKERS, 3)
-    seconds = [float(one["label"]) + i % 3 for i, one in enumerate(told)]  # d, d + 1, d + 2
-    whole, by_digit = judge_digits.durations(told, seconds)
+    conditions = evaluate_digits.speakers_in_turn(SPEAKERS, 3)
+    seconds = [float(one["label"]) + i % 3 for i, one in enumerate(conditions)]  # d, d + 1, d + 2
+    whole, by_digit = evaluate_digits.durations(conditions, seconds)
     assert by_digit[4] == Quartiles(4.5, 5.0, 5.5)
     assert whole.median == 5.5 and len(by_digit) == 10
-    assert judge_digits.quartiles([3.0]) == Quartiles(3.0, 3.0, 3.0)
+    assert evaluate_digits.quartiles([3.0]) == Quartiles(3.0, 3.0, 3.0)
 
 
 def test_the_table_holds_samples_against_reconstructions() -> None:
-    def row(right: int, median: float, ended: int | None = None) -> Judgement:
+    def row(right: int, median: float, ended: int | None = None) -> DigitEvaluation:
         digits = [[right if i == j else 0 for j in range(10)] for i in range(10)]
         digits[1][9] = 10 - right
-        heard = Heard(right / 10, 0.9, digits, [[9, 1], [1, 9]])
-        return Judgement(heard, Quartiles(0.3, median, 0.5), [Quartiles(0, median, 1)] * 10, ended)
+        found = DigitScores(right / 10, 0.9, digits, [[9, 1], [1, 9]])
+        return DigitEvaluation(
+            found, Quartiles(0.3, median, 0.5), [Quartiles(0, median, 1)] * 10, ended
+        )
 
     rows = {"real": row(10, 0.40), "reconstructed": row(8, 0.40), "guidance 2": row(6, 0.44, 97)}
-    table = judge_digits.table(rows, ["ann", "ben"])
+    table = evaluate_digits.table(rows, ["ann", "ben"])
     assert "| real | 100.0% | 90.0% | 125.0% | 100.0% | 0.40 (0.30 to 0.50) | 100.0% |  |" in table
     assert (
         "| guidance 2 | 60.0% | 90.0% | 75.0% | 100.0% | 0.44 (0.30 to 0.50) | 110.0% | 97" in table
@@ -75,16 +77,16 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 write_wav(path, tone(digit, speaker, take), 8000)
     quick = partial(digit_classifier.train_classifier, epochs=1)
     monkeypatch.setattr(digit_classifier, "train_classifier", quick)
-    monkeypatch.setattr(judge_digits, "train_classifier", quick)
+    monkeypatch.setattr(evaluate_digits, "train_classifier", quick)
     return tmp_path / "digits"
 
 
 @pytest.fixture
 def checkpoint(make_tiny_codec: Any, tmp_path: Path) -> Path:
-    """Of an untrained model that is told the digit and the speaker."""
+    """Of an untrained model conditioned on the digit and the speaker."""
     codec = make_tiny_codec(sample_rate=600)  # 50 frames a second
     codec.save(tmp_path / "codec")
-    vocabulary = Vocabulary({"label": list("0123456789"), "speaker": SPEAKERS})
+    vocabulary = ConditionVocabulary({"label": list("0123456789"), "speaker": SPEAKERS})
     path = tmp_path / "checkpoints" / "last.ckpt"
     save_untrained(path, codec.identity(), vocabulary, 20)
     return path
@@ -93,7 +95,7 @@ def checkpoint(make_tiny_codec: Any, tmp_path: Path) -> Path:
 def test_an_end_behind_the_first_window_is_one(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained, codec = draw_conditioned.load_conditioned(checkpoint, ["label"])
+    trained, codec = generate_conditioned.load_conditioned(checkpoint, ["label"])
     end = codec.codebook_size
 
     def drawn(model: Any, pattern: Any, frames: int, context: int, seeds: Any, **_: Any) -> Any:
@@ -101,9 +103,9 @@ def test_an_end_behind_the_first_window_is_one(
         codes[0, :, context + 3 :] = end  # the first sample takes more than a window, and ends
         return codes
 
-    monkeypatch.setattr(draw_conditioned, "generate", drawn)
-    told = [{"label": "3", "speaker": "ann"}] * 2
-    samples = draw_conditioned.draw_samples(trained, codec, told, Sampling())
+    monkeypatch.setattr(generate_conditioned, "generate", drawn)
+    conditions = [{"label": "3", "speaker": "ann"}] * 2
+    samples = generate_conditioned.generate_samples(trained, codec, conditions, Sampling())
     assert samples[0].ended and samples[0].frames == trained.context_frames + 3
     assert not samples[1].ended
 
@@ -112,15 +114,15 @@ def test_command_line(
     checkpoint: Path, digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [str(checkpoint), str(digits), "--cache", str(tmp_path / "cache")]
-    judge_digits.main([*command, "--samples", "2", "--guidance", "1", "2"])
+    evaluate_digits.main([*command, "--samples", "2", "--guidance", "1", "2"])
     assert "| guidance 2 |" in capsys.readouterr().out
-    out = checkpoint.parent / "judged_digits"
-    result = json.loads((out / "judged.json").read_text())
+    out = checkpoint.parent / "digits_evaluation"
+    result = json.loads((out / "evaluation.json").read_text())
     assert list(result["rows"]) == ["real", "reconstructed", "guidance 1", "guidance 2"]
     assert result["speakers"] == SPEAKERS
     real, drawn = result["rows"]["real"], result["rows"]["guidance 1"]
-    assert [sum(row) for row in real["heard"]["digits"]] == [3] * 10  # held-out takes alone
-    assert [sum(row) for row in drawn["heard"]["digits"]] == [2] * 10
+    assert [sum(row) for row in real["scores"]["digits"]] == [3] * 10  # held-out takes alone
+    assert [sum(row) for row in drawn["scores"]["digits"]] == [2] * 10
     assert real["duration"] == [0.2, 0.25, 0.3]  # of all takes, 0.2 s and 0.3 s long
     assert real["ended"] is None and 0 <= drawn["ended"] <= 20
     assert len(list((out / "guidance_1").glob("*.wav"))) == 20
@@ -133,21 +135,21 @@ def test_command_line(
         [*command, "--temperature", "0"],
     ):
         with pytest.raises(SystemExit) as stopped:
-            judge_digits.main(wrong)
+            evaluate_digits.main(wrong)
         assert stopped.value.code == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_a_model_that_is_told_other_things_is_refused(
+def test_a_model_of_other_conditions_is_refused(
     checkpoint: Path, digits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = torch.load(checkpoint, weights_only=True)
-    words = Vocabulary({"genre": ["jazz"]})
+    words = ConditionVocabulary({"genre": ["jazz"]})
     content["hyper_parameters"]["conditioning"] = words.settings()
     settings = content["hyper_parameters"]
     model, _ = build_model(settings["model"], "delay", settings["codec"], 20, words)
     content["state_dict"] = {f"model.{name}": w for name, w in model.state_dict().items()}
     torch.save(content, checkpoint)
     with pytest.raises(SystemExit):
-        judge_digits.main([str(checkpoint), str(digits)])
-    assert "is told genre, but label, speaker is needed" in capsys.readouterr().err
+        evaluate_digits.main([str(checkpoint), str(digits)])
+    assert "is conditioned on genre, but label, speaker is needed" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from audiolm.codec.network.pieces import Buffer, context, stream
+from audiolm.codec.network.chunks import Buffer, context, stream
 
 KINDS = [
     {},
@@ -22,35 +22,35 @@ def blocks_of(x: Tensor, size: int) -> Iterator[Tensor]:
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=str)
-@pytest.mark.parametrize("piece", [1, 16, 50])
+@pytest.mark.parametrize("chunk", [1, 16, 50])
 def test_encoding_in_pieces_gives_the_whole(
-    make_tiny_codec, package_model, settings, piece: int
+    make_tiny_codec, package_model, settings, chunk: int
 ) -> None:
     codec = make_tiny_codec(**settings)
     model = package_model(codec)
     hop = codec.hop_length
     long = torch.randn(1, 1, 160 * hop, generator=torch.Generator().manual_seed(0))
-    # The last piece is anything from one sample to a piece and its context.
+    # The last chunk is anything from one sample to a chunk and its context.
     for n in (1, 16 * hop, 17 * hop + 1, 50 * hop - 1, 67 * hop, 100 * hop + 1, 160 * hop):
         x = long[..., :n]
         expected = model.encoder(x)
         for size in (n, 50 * hop + 3, 11) if n < 100 * hop else (n, 97):
-            parts = list(stream(model.encoder.model, blocks_of(x, size), [piece]))
+            parts = list(stream(model.encoder.model, blocks_of(x, size), [chunk]))
             assert parts[-1].shape[-1] > 0
             found = torch.cat(parts, dim=-1)
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=str)
-@pytest.mark.parametrize("piece", [1, 16])
+@pytest.mark.parametrize("chunk", [1, 16])
 def test_decoding_in_pieces_gives_the_whole(
-    make_tiny_codec, package_model, settings, piece: int
+    make_tiny_codec, package_model, settings, chunk: int
 ) -> None:
     decoder = package_model(make_tiny_codec(**settings)).decoder
     long = torch.randn(1, 8, 120, generator=torch.Generator().manual_seed(0))
     for t in (1, 2, 17, 64, 120):
         z = long[..., :t]
-        found = torch.cat(list(stream(decoder.model, blocks_of(z, 10), [piece])), dim=-1)
+        found = torch.cat(list(stream(decoder.model, blocks_of(z, 10), [chunk])), dim=-1)
         torch.testing.assert_close(found, decoder(z), rtol=1e-4, atol=1e-5)
 
 
@@ -72,11 +72,11 @@ def test_the_context_covers_what_a_frame_depends_on(
 
 def test_without_context_the_result_differs(make_tiny_codec, package_model, monkeypatch) -> None:
     """The equalities above would notice a context that is too small."""
-    import audiolm.codec.network.pieces as pieces
+    import audiolm.codec.network.chunks as chunks
 
     model = package_model(make_tiny_codec())
     x = torch.randn(1, 1, 1200, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(pieces, "context", lambda m: pieces.Context(0, 0))
+    monkeypatch.setattr(chunks, "context", lambda m: chunks.Context(0, 0))
     found = torch.cat(list(stream(model.encoder.model, [x], [20])), dim=-1)
     assert not torch.allclose(found, model.encoder(x), atol=1e-2)
 
@@ -85,7 +85,7 @@ def test_without_context_the_result_differs(make_tiny_codec, package_model, monk
 def test_long_recordings_agree(make_tiny_codec, package_model, settings) -> None:
     codec = make_tiny_codec(**settings)
     model = package_model(codec)
-    n = 25 * codec.sample_rate + 7  # more than two pieces
+    n = 25 * codec.sample_rate + 7  # more than two chunks
     x = torch.randn(1, 1, n, generator=torch.Generator().manual_seed(0))
     expected = model.quantizer.vq.encode(model.encoder(x)).transpose(0, 1)
     whole = codec.encode(x)

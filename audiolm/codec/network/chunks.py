@@ -1,19 +1,19 @@
-"""A long input through a SEANet encoder or decoder in pieces: bounded memory, the same result.
+"""A long input through a SEANet encoder or decoder in chunks: bounded memory, the same result.
 
-A convolution sees only so far. So a piece is given as much of its neighbours on both sides as the
+A convolution sees only so far. So a chunk is given as much of its neighbours on both sides as the
 layers can see (`context`), and of what comes out the neighbours' part is dropped:
 
     input     |...........|...........|.......|
-    piece 1   |===========>>                       >> < context, computed and dropped
-    piece 2            <<=|===========|>>
-    piece 3                        <<=|=======|    the ends of the input are the layers' own
+    chunk 1   |===========>>                       >> < context, computed and dropped
+    chunk 2            <<=|===========|>>
+    chunk 3                        <<=|=======|    the ends of the input are the layers' own
 
-Pieces begin and end on frame boundaries, so that every layer's steps fall where they would in one
-pass. An LSTM sees back without end: it is given the state that the last piece left, so that it too
+Chunks begin and end on frame boundaries, so that every layer's steps fall where they would in one
+pass. An LSTM sees back without end: it is given the state that the last chunk left, so that it too
 comes out the same. What differs is rounding, as between any two batch shapes.
 
-Where a piece begins and ends depends on the sizes asked for alone, not on how the input arrives;
-and it is computed as soon as the input that it depends on is there. So a stream is heard early, and
+Where a chunk begins and ends depends on the sizes asked for alone, not on how the input arrives;
+and it is computed as soon as the input that it depends on is there. So a stream starts early, and
 is the same, bit for bit, however it was cut.
 
 B batch, C channels, N steps (samples or frames).
@@ -91,13 +91,13 @@ def stream(
     """
     for at, layer in enumerate(model):
         if isinstance(layer, SLSTM):
-            frames = _through_lstm(layer, _in_pieces(model[:at], blocks, sizes))
-            yield from _in_pieces(model[at + 1 :], frames, sizes)
+            frames = _through_lstm(layer, _in_chunks(model[:at], blocks, sizes))
+            yield from _in_chunks(model[at + 1 :], frames, sizes)
             return
-    yield from _in_pieces(model, blocks, sizes)
+    yield from _in_chunks(model, blocks, sizes)
 
 
-def _in_pieces(
+def _in_chunks(
     model: nn.Sequential, blocks: Iterable[Tensor], sizes: Sequence[int]
 ) -> Iterator[Tensor]:
     samples_in, samples_out = _strides(model)  # a frame in samples, on either side

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import digit_classifier
-import judge_codec
+import evaluate_codec
 from audiolm.audio import write_wav
-from judge_codec import Ears, find_delay, intelligibility, perplexities, shifted
+from evaluate_codec import Ears, find_delay, intelligibility, perplexities, shifted
 
 RATE = 16000
 DIGITS = Path(__file__).resolve().parents[3] / "shared" / "audio" / "digits"
@@ -45,7 +45,7 @@ class Perfect:
 
 def test_a_codec_that_loses_nothing_is_found_perfect() -> None:
     kinds = {"speech": [syllables(1.3, 0), syllables(4.0, 1)], "music": [syllables(0.05, 2)]}
-    row, books = judge_codec.judge(Perfect(), kinds, Ears(RATE))  # type: ignore[arg-type]
+    row, books = evaluate_codec.judge(Perfect(), kinds, Ears(RATE))  # type: ignore[arg-type]
     assert row.kbps == pytest.approx(2 * 2 * 50 / 1000)
     assert set(row.kinds) == {"speech", "music"}
     for measures in row.kinds.values():
@@ -116,10 +116,10 @@ def test_a_delay_is_found_where_only_the_loudness_was_kept() -> None:
     assert abs(find_delay(list(zip(clips, moved, strict=True)), RATE) / RATE - 0.02) < 0.004
 
 
-@pytest.mark.parametrize("name", list(judge_codec.YARDSTICKS))
+@pytest.mark.parametrize("name", list(evaluate_codec.YARDSTICKS))
 @pytest.mark.parametrize("rate", [8000, 16000])
 def test_yardsticks_keep_length_and_loudness(name: str, rate: int, tmp_path: Path) -> None:
-    through, programs = judge_codec.YARDSTICKS[name]
+    through, programs = evaluate_codec.YARDSTICKS[name]
     if any(shutil.which(program) is None for program in programs):
         pytest.skip(f"{programs} not installed")
     time = torch.arange(2 * rate) / rate
@@ -132,7 +132,7 @@ def test_yardsticks_keep_length_and_loudness(name: str, rate: int, tmp_path: Pat
             assert float(aligned.norm() / clip.norm()) == pytest.approx(1, abs=0.2)
 
 
-def test_yardsticks_are_kept_and_a_missing_program_is_told(
+def test_yardsticks_are_kept_and_a_missing_program_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = []
@@ -142,13 +142,15 @@ def test_yardsticks_are_kept_and_a_missing_program_is_told(
         return clip, 1.5
 
     absent = ("no-such-program",)
-    monkeypatch.setattr(judge_codec, "YARDSTICKS", {"same": (through, ()), "x": (through, absent)})
+    monkeypatch.setattr(
+        evaluate_codec, "YARDSTICKS", {"same": (through, ()), "x": (through, absent)}
+    )
     kinds = {"speech": [syllables(1.0, 0)]}
-    first = judge_codec.load_yardsticks(kinds, Ears(RATE), tmp_path)
-    assert "left out x: no-such-program not found" in capsys.readouterr().err
+    first = evaluate_codec.load_yardsticks(kinds, Ears(RATE), tmp_path)
+    assert "skipped x: no-such-program not found" in capsys.readouterr().err
     assert [row.name for row in first] == ["same"] and first[0].kbps == 1.5 and len(calls) == 1
-    assert judge_codec.load_yardsticks(kinds, Ears(RATE), tmp_path) == first and len(calls) == 1
-    judge_codec.load_yardsticks({"speech": [syllables(1.0, 1)]}, Ears(RATE), tmp_path)
+    assert evaluate_codec.load_yardsticks(kinds, Ears(RATE), tmp_path) == first and len(calls) == 1
+    evaluate_codec.load_yardsticks({"speech": [syllables(1.0, 1)]}, Ears(RATE), tmp_path)
     assert len(calls) == 2
 
 
@@ -181,7 +183,7 @@ def test_the_classifier_learns_tones_at_any_rate_and_gain() -> None:
             assert float((heard == torch.tensor(right)).float().mean()) >= 0.9
 
 
-def test_the_classifier_does_not_hear_what_is_above_4_khz() -> None:
+def test_the_classifier_does_not_use_what_is_above_4_khz() -> None:
     model = digit_classifier.DigitClassifier().eval()
     clip = syllables(0.5, 0)
     hiss = torch.fft.rfft(syllables(0.5, 1))
@@ -199,7 +201,7 @@ def test_command_line(make_tiny_codec, tmp_path: Path, capsys: pytest.CaptureFix
         write_wav(tmp_path / "audio" / kind / "a.wav", syllables(2.0, 0), RATE)
     out = tmp_path / "out.json"
     where = ["--audio", str(tmp_path / "audio"), "--cache", str(tmp_path / "cache")]
-    judge_codec.main([str(codec), *where, "--num-codebooks", "1,4", "--out", str(out)])
+    evaluate_codec.main([str(codec), *where, "--num-codebooks", "1,4", "--out", str(out)])
     table = capsys.readouterr().out
     assert "| this codec, K = 1 |" in table and "| this codec, K = 4 |" in table
     result = json.loads(out.read_text())
@@ -215,7 +217,7 @@ def test_command_line(make_tiny_codec, tmp_path: Path, capsys: pytest.CaptureFix
         [str(codec), *where, "--digits", str(tmp_path / "audio")],
     ):
         with pytest.raises(SystemExit) as stopped:
-            judge_codec.main(wrong)
+            evaluate_codec.main(wrong)
         assert stopped.value.code == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 

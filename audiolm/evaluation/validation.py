@@ -1,0 +1,117 @@
+"""How well a model predicts the validation set, and whether it knows how well."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Trainer
+from tqdm import tqdm
+
+from audiolm.batches.conditions import check_columns, conditions_of
+from audiolm.evaluation.likelihood import Likelihood
+from audiolm.model.checkpoint import TrainedModel
+from audiolm.model.conditioning import null_conditions
+from audiolm.tokens.baselines import measure_codebook_baselines
+from audiolm.training import LanguageModelTraining, TokenData
+
+Metrics = dict[str, Any]
+
+
+def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
+    """The stores that the run was trained on, and what of them is its validation set."""
+    data = module.hparams["data"] or {}
+    stores = data.get("stores", {})
+    if not stores or not all((Path(store) / "store.json").is_file() for store in stores):
+        raise ValueError(
+            f"{path} was trained on codes that are not here ({', '.join(stores)}); pass "
+            f"data=folder data.path=DIR"
+        )
+    settings = {key: data[key] for key in ("valid_fraction", "batch_size")}
+    return {**settings, "source": None, "mix": stores, "num_workers": 0}
+
+
+def check_conditions(trained: TrainedModel, data: TokenData) -> None:
+    """Refuse validation clips without a condition that the model has, and count unknown values."""
+    vocabulary = trained.vocabulary
+    if vocabulary is None or data.conditions is None:
+        return
+    found = [
+        conditions_of(store, int(clip))
+        for store, split in zip(data.mix.stores, data.splits, strict=True)
+        for clip in np.unique(split.valid["clip"])
+    ]
+    check_columns(vocabulary.columns, {column for values in found for column in values}, data.mix)
+    for column, names in vocabulary.labels.items():
+        unknown = sum(column in values and values[column] not in names for values in found)
+        if unknown:
+            print(f"unknown    {unknown} validation clips with a {column} that was not in training")
+    if vocabulary.text:
+        said = "".join(values.get(vocabulary.text, "") for values in found)
+        if skipped := vocabulary.unknown_characters(said):
+            print(f"unknown    characters of validation texts not in training: {skipped}")
+
+
+def validation_metrics(
+    module: LanguageModelTraining, trained: TrainedModel, data: TokenData, device: torch.device
+) -> Metrics:
+    """How well the model predicts the validation set, and whether it knows how well."""
+    mix, vocabulary = data.mix, trained.vocabulary
+    likelihood = score(module, data, device)
+    columns = {"model": (likelihood.nats_per_code, likelihood.mean_nats)}
+    seconds = data.valid_frames / mix.frame_rate
+    bits = likelihood.bits_per_second(seconds)
+    metrics: Metrics = {
+        "stores": [str(store.path) for store in mix.stores],
+        "validation_codes": data.valid_frames * mix.num_codebooks,
+        "validation_seconds": seconds,
+        "bits_per_second": bits,
+        "codec_bits_per_second": mix.num_codebooks * math.log2(mix.codebook_size) * mix.frame_rate,
+    }
+    metrics["compression"] = metrics["codec_bits_per_second"] / bits
+    if vocabulary is not None and vocabulary.drop > 0:
+        unconditional = score(module, data, device, conditional=False)
+        columns["without_conditions"] = (unconditional.nats_per_code, unconditional.mean_nats)
+        metrics["conditions_bits_per_second"] = unconditional.bits_per_second(seconds) - bits
+    baselines = measure_codebook_baselines(
+        mix.stores,
+        [split.train for split in data.splits],
+        [split.valid for split in data.splits],
+        mix.shares,
+        end_token=trained.model.end_token,
+    )
+    counts = likelihood.counts.sum(axis=1)
+    metrics["baselines_bits_per_second"] = {}
+    for name in ("bigram", "unigram", "uniform"):
+        nats = getattr(baselines, name)
+        columns[name] = (nats, float(np.average(nats, weights=counts)))
+        total = float((nats * counts).sum())
+        metrics["baselines_bits_per_second"][name] = total / math.log(2) / seconds
+    columns["calibration_error"] = likelihood.calibration_error()
+    metrics["nats_per_code"] = [
+        *(
+            {"codebook": k, **{name: float(each[k]) for name, (each, _) in columns.items()}}
+            for k in range(mix.num_codebooks)
+        ),
+        {"codebook": "mean", **{name: mean for name, (_, mean) in columns.items()}},
+    ]
+    metrics["calibration"] = likelihood.reliability()
+    return metrics
+
+
+@torch.inference_mode()
+def score(
+    module: LanguageModelTraining, data: TokenData, device: torch.device, conditional: bool = True
+) -> Likelihood:
+    """Go through the validation clips once. Not `conditional`: with null conditions."""
+    data.trainer = Trainer(devices=1, logger=False, enable_checkpointing=False)
+    likelihood = Likelihood(module.model.num_codebooks)
+    module.eval()
+    for batch in tqdm(data.val_dataloader(), "validation batches", leave=False, disable=None):
+        if not conditional:
+            batch["conditions"] = null_conditions(batch["conditions"])
+        likelihood.add(*module.logits(data.transfer_batch_to_device(batch, device, 0)))
+    return likelihood
