@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -43,6 +44,12 @@ def begin_worker(worker: int) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
+
+
+def ignore_interrupts(worker: int) -> None:
+    """`begin_worker` for a training: Ctrl-C reaches its workers too, and the step needs them."""
+    begin_worker(worker)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _end_with(parent: int | None) -> None:

@@ -1,4 +1,18 @@
-"""A run's folder: its checkpoints, its codec, what was measured, and which run is the newest."""
+"""A run's folder, and the one place that spells the names in it:
+
+runs/NAME/TIME/
+  .hydra/config.yaml        the composed config
+  metrics.csv               every logged number
+  checkpoints/last.ckpt     what a stopped run resumes from
+  checkpoints/best.ckpt     lowest validation loss
+  codec/                    a local codec, so that the folder is complete
+  samples/                  generated while training
+  reconstructions/          of a codec's training
+  pieces/  scores.json      of a run on the demo set
+  generated/TIME/           by scripts/generate.py
+  evaluation.json           by scripts/evaluate.py
+  wandb/                    the W&B run
+"""
 
 from __future__ import annotations
 
@@ -6,12 +20,14 @@ import csv
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 RUNS = Path("runs")
+LAST, BEST = "last.ckpt", "best.ckpt"
 
 
 def is_helper_process() -> bool:
@@ -19,117 +35,202 @@ def is_helper_process() -> bool:
     return int(os.environ.get("LOCAL_RANK", 0)) > 0
 
 
-def checkpoint_to_resume(ckpt_path: str | None, run_dir: Path, name: str) -> Path | None:
-    """The file that ckpt_path names; "last" is that of the run's folder.
+def time_stamp() -> str:
+    """This moment as the name of a folder."""
+    return datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
-    name: of the run, for the message.
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of a run; none of them need be there yet.
+
+    Attributes:
+        path: the folder.
     """
-    last = run_dir / "checkpoints" / "last.ckpt"
-    if ckpt_path is None:
-        if last.exists() and not is_helper_process():
-            raise ValueError(
-                f"{run_dir} holds a run already; go on with it by ckpt_path=last, or choose "
-                f"another hydra.run.dir"
+
+    path: Path
+
+    @classmethod
+    def as_typed(cls, path: str | Path) -> RunFolder:
+        """The folder as a user would type it: relative where it lies in the working folder."""
+        path, here = Path(path), Path.cwd()
+        return cls(path.relative_to(here) if path.is_relative_to(here) else path)
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> RunFolder:
+        """That of a checkpoint; of one that was sent alone, the folder that it lies in."""
+        folder = checkpoint.parent
+        return cls(folder.parent if folder.name == "checkpoints" else folder)
+
+    @classmethod
+    def newest(cls, runs: Path = RUNS, name: str | None = None) -> RunFolder | None:
+        """The run whose last checkpoint is the youngest.
+
+        name: only those in runs/NAME; None: of all trainings of language models.
+        """
+        found = [
+            cls(path)
+            for pattern in ("*", "*/*")
+            for path in runs.glob(pattern)
+            if path.is_dir() and (name is None or path.relative_to(runs).parts[0] == name)
+        ]
+        there = [run for run in found if run.last_checkpoint.is_file()]
+        if name is None:
+            there = [run for run in there if not run.trains_a_codec()]
+        return max(there, key=lambda run: run.last_checkpoint.stat().st_mtime, default=None)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def last_checkpoint(self) -> Path:
+        return self.checkpoints / LAST
+
+    @property
+    def best_checkpoint(self) -> Path:
+        return self.checkpoints / BEST
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def codec(self) -> Path:
+        return self.path / "codec"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples"
+
+    @property
+    def reconstructions(self) -> Path:
+        return self.path / "reconstructions"
+
+    @property
+    def pieces(self) -> Path:
+        return self.path / "pieces"
+
+    @property
+    def scores(self) -> Path:
+        return self.path / "scores.json"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.path / "evaluation.json"
+
+    @property
+    def wandb(self) -> Path:
+        return self.path / "wandb"
+
+    def generated(self) -> Path:
+        """A new folder of this moment, for samples."""
+        return self.path / "generated" / time_stamp()
+
+    def chosen_checkpoint(self) -> Path:
+        """The best one, or the last where there is no validation set."""
+        return self.best_checkpoint if self.best_checkpoint.is_file() else self.last_checkpoint
+
+    def trains_a_codec(self) -> bool:
+        """Whether train_codec.py wrote it: its config has a codec to train."""
+        config = self.path / ".hydra" / "config.yaml"
+        return config.is_file() and "codec_model:" in config.read_text(encoding="utf-8").split("\n")
+
+    def checkpoint_to_resume(self, ckpt_path: str | None, name: str) -> Path | None:
+        """The file that ckpt_path names; "last" is the last one of this run.
+
+        Args:
+            ckpt_path: None for a new run.
+            name: of the run, for the message.
+
+        Raises:
+            ValueError: a new run in a folder that holds one.
+            FileNotFoundError: no such file.
+        """
+        if ckpt_path is None:
+            if self.last_checkpoint.exists() and not is_helper_process():
+                raise ValueError(
+                    f"{self.path} holds a run already; resume it with ckpt_path=last, or choose "
+                    f"another hydra.run.dir"
+                )
+            return None
+        path = self.last_checkpoint if ckpt_path == "last" else Path(ckpt_path)
+        if not path.is_file():
+            what = f"no run named {name} to resume" if ckpt_path == "last" else "no such file"
+            raise FileNotFoundError(
+                f"ckpt_path={ckpt_path}: {what}; pass hydra.run.dir=DIR of the run, or the "
+                f"checkpoint file itself"
             )
-        return None
-    path = last if ckpt_path == "last" else Path(ckpt_path)
-    if not path.is_file():
-        what = f"no run named {name} to go on with" if ckpt_path == "last" else "no such file"
-        raise FileNotFoundError(
-            f"ckpt_path={ckpt_path}: {what}; pass hydra.run.dir=DIR of the run, or the "
-            f"checkpoint file itself"
-        )
-    return path
+        return path
 
+    def best_validation(self) -> dict[str, float]:
+        """Metrics of the validation with the lowest loss, by name without "valid/"."""
+        if not self.metrics.is_file():  # after fewer steps than are logged
+            return {}
+        with self.metrics.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("valid/nats_per_code")]
+        if not rows:
+            return {}
+        best = min(rows, key=lambda row: float(row["valid/nats_per_code"]))
+        return {
+            name.removeprefix("valid/"): float(value)
+            for name, value in best.items()
+            if name.startswith("valid/") and value
+        }
 
-def best_validation(run_dir: Path) -> dict[str, float]:
-    """Metrics of the validation with the lowest loss, by name without "valid/"."""
-    path = run_dir / "metrics.csv"
-    if not path.is_file():  # after fewer steps than are logged
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("valid/nats_per_code")]
-    if not rows:
-        return {}
-    best = min(rows, key=lambda row: float(row["valid/nats_per_code"]))
-    return {
-        name.removeprefix("valid/"): float(value)
-        for name, value in best.items()
-        if name.startswith("valid/") and value
-    }
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep the folder for this training; two in one folder would mix their files.
 
-
-@contextmanager
-def lock_run_folder(run_dir: Path) -> Iterator[None]:
-    """Keep the run's folder for this training; two in one folder would mix their files."""
-    if is_helper_process():
-        yield
-        return
-    run_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(run_dir / ".lock", timeout=0):
+        Raises:
+            ValueError: another training runs in it.
+        """
+        if is_helper_process():
             yield
-    except Timeout:
-        raise ValueError(
-            f"another training runs in {run_dir}; choose another hydra.run.dir"
-        ) from None
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise ValueError(
+                f"another training runs in {self.path}; choose another hydra.run.dir"
+            ) from None
 
 
-def newest_run(runs: Path = RUNS, name: str | None = None) -> Path | None:
-    """The folder of the run whose last checkpoint is the youngest.
+def find_checkpoint(path: str | Path | None) -> Path:
+    """The checkpoint file named, the best one of the run's folder named, or of the newest run.
 
-    name: only those in runs/NAME; None: of all trainings of language models.
+    Raises:
+        FileNotFoundError: there is no run, or none in the folder.
     """
-    files = [
-        file
-        for pattern in ("*/*", "*")
-        for file in runs.glob(f"{pattern}/checkpoints/last.ckpt")
-        if (file.relative_to(runs).parts[0] == name if name else not _is_codec_run(file))
-    ]
-    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
-    return None if newest is None else newest.parents[1]
-
-
-def _is_codec_run(checkpoint: Path) -> bool:
-    """Whether train_codec.py wrote it: its config, which lies beside, has a codec to train."""
-    config = checkpoint.parents[1] / ".hydra" / "config.yaml"
-    return config.is_file() and "codec_model:" in config.read_text(encoding="utf-8").split("\n")
-
-
-def best_checkpoint(run_dir: Path) -> Path:
-    """The best one of a run, or its last where there is no validation set."""
-    best = run_dir / "checkpoints" / "best.ckpt"
-    return best if best.is_file() else run_dir / "checkpoints" / "last.ckpt"
-
-
-def find_checkpoint(ckpt_path: str | None) -> Path:
-    """The file named, or the best one of the newest run."""
-    if ckpt_path not in (None, "last"):
-        return Path(ckpt_path)
-    run = newest_run()
-    if run is None:
+    if path in (None, "last"):
+        run = RunFolder.newest()
+        if run is None:
+            raise FileNotFoundError(
+                f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or "
+                f"pass ckpt_path=FILE"
+            )
+        return run.chosen_checkpoint()
+    named = Path(path or "")
+    if not named.is_dir():
+        return named
+    found = RunFolder(named).chosen_checkpoint()
+    if not found.is_file():
         raise FileNotFoundError(
-            f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or pass "
-            f"ckpt_path=FILE"
+            f"{named} is not a run's folder: it has no checkpoints/last.ckpt; give one such as "
+            f"runs/NAME/TIME, or a checkpoint file"
         )
-    return best_checkpoint(run)
+    return found
 
 
 def codec_folders(checkpoint: Path) -> list[Path]:
-    """Where a run carries its local codec: the run's folder, or beside a checkpoint sent alone."""
+    """Where a run keeps its local codec: the run's folder, or beside a checkpoint sent alone."""
     folder = checkpoint.resolve().parent
-    return [f for f in (folder.parent / "codec", folder / "codec", folder) if f.is_dir()]
-
-
-def run_folder(checkpoint: Path) -> Path:
-    """The run's folder; for a checkpoint that was sent alone, the one that it lies in."""
-    folder = checkpoint.parent
-    return folder.parent if folder.name == "checkpoints" else folder
+    candidates = (RunFolder(folder.parent).codec, RunFolder(folder).codec, folder)
+    return [candidate for candidate in candidates if candidate.is_dir()]
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:
     """The folder named, or a new one of this moment in the checkpoint's run."""
-    if out is not None:
-        return Path(out)
-    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return run_folder(checkpoint) / "generated" / now
+    return RunFolder.of(checkpoint).generated() if out is None else Path(out)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
+from audiolm.batches.loaders import check_valid_fraction
 from audiolm.cli.app import start
 from audiolm.cli.build import make_codec
 from audiolm.cli.store import check, encode
@@ -16,8 +17,7 @@ from audiolm.parallel import Part, check_part
 def main(cfg: DictConfig) -> None:
     part = Part(cfg.part, cfg.num_parts)
     check_part(part)
-    if not 0 <= cfg.data.valid_fraction < 1:
-        raise ValueError(f"data.valid_fraction={cfg.data.valid_fraction} must be from 0 to below 1")
+    check_valid_fraction(cfg.data.valid_fraction)
     if cfg.data.source is None:
         raise ValueError(
             "a store holds codes already, and there is nothing to prepare; pass data=folder "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,35 @@ from audiolm.model.condition_vocabulary import (
     vector_of,
 )
 from audiolm.tokens import Mix, TokenStore
+
+
+def check_conditioning(
+    labels: Sequence[str] = (),
+    text: str | None = None,
+    vector: str | None = None,
+    drop: float = 0.1,
+    text_layers: int = 2,
+) -> list[str]:
+    """The columns that a model is conditioned on; arguments as of `read_vocabulary`.
+
+    Raises:
+        ValueError: for names that are none, a column that is named twice, and numbers out of range.
+    """
+    columns = [*labels, *(column for column in (text, vector) if column)]
+    if not columns:
+        return []
+    if isinstance(labels, str) or not all(isinstance(column, str) for column in columns):
+        raise ValueError(
+            f"conditioning names columns: labels={labels} must be a list of names, text={text} and "
+            f"vector={vector} one name each, or null"
+        )
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"conditioning names a column twice: {', '.join(columns)}")
+    if not 0 <= drop < 1:
+        raise ValueError(f"conditioning.drop={drop} must be from 0 to below 1")
+    if text_layers < 0:
+        raise ValueError(f"conditioning.text_layers={text_layers} must be 0 or more")
+    return columns
 
 
 def read_vocabulary(
@@ -44,63 +74,69 @@ def read_vocabulary(
         drop, text_layers: see `ConditionVocabulary`.
 
     Raises:
-        ValueError: for a column that no clip has, or that is named twice, and numbers out of range.
+        ValueError: as `check_conditioning`, and for a column that no clip has.
     """
-    columns = [*labels, *(column for column in (text, vector) if column)]
+    columns = check_conditioning(labels, text, vector, drop, text_layers)
     if not columns:
         return None
-    if isinstance(labels, str) or not all(isinstance(column, str) for column in columns):
-        raise ValueError(
-            f"conditioning names columns: labels={labels} must be a list of names, text={text} and "
-            f"vector={vector} one name each, or null"
-        )
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"conditioning names a column twice: {', '.join(columns)}")
-    if not 0 <= drop < 1:
-        raise ValueError(f"conditioning.drop={drop} must be from 0 to below 1")
-    if text_layers < 0:
-        raise ValueError(f"conditioning.text_layers={text_layers} must be 0 or more")
-    names: dict[str, set[str]] = {column: set() for column in labels}
-    characters: set[str] = set()
-    longest = vector_size = 0
-    present: set[str] = set()
+    found = _Found({column: set() for column in labels}, text, vector)
     for store in mix.stores:
         split = split_clips(store, valid_fraction)
         if text:
             split = whole_clips(store, split, context_frames, text)
         for clip in np.unique(split.train["clip"]).tolist():
-            values = conditions_of(store, clip)
-            present |= values.keys()
-            for column in labels:
-                if column in values:
-                    names[column].add(values[column])
-            if text and text in values:
-                plain = plain_text(values[text])
-                characters |= set(plain)
-                longest = max(longest, len(plain))
-            if vector and vector in values:
-                # Every one is read now: one of another size would end the training later.
-                numbers = read_vector(store, clip, values[vector], vector, vector_size or None)
-                vector_size = len(numbers)
-        if text:  # a validation text may be the longest
-            for clip in np.unique(split.valid["clip"]).tolist():
-                longest = max(longest, len(plain_text(conditions_of(store, clip).get(text, ""))))
-    if not present and text:
+            found.add(store, clip)
+        for clip in np.unique(split.valid["clip"]).tolist() if text else ():
+            found.longest = max(found.longest, _text_length(store, clip, text))
+    if not found.columns and text:
         raise ValueError(
             f"no clip is as short as context={context_frames / mix.frame_rate:g} s, and a text is "
             f"that of a whole clip; raise context, or cut the recordings"
         )
-    check_columns(columns, present, mix)
+    check_columns(columns, found.columns, mix)
     return ConditionVocabulary(
-        {column: sorted(found) for column, found in names.items()},
+        {column: sorted(names) for column, names in found.names.items()},
         text,
-        "".join(sorted(characters)),
-        longest,
+        "".join(sorted(found.characters)),
+        found.longest,
         vector,
-        vector_size,
+        found.vector_size,
         drop,
         text_layers,
     )
+
+
+@dataclass
+class _Found:
+    """What the clips say in some columns."""
+
+    names: dict[str, set[str]]
+    text: str | None
+    vector: str | None
+    characters: set[str] = field(default_factory=set)
+    longest: int = 0  # characters; also of validation texts
+    vector_size: int = 0
+    columns: set[str] = field(default_factory=set)
+
+    def add(self, store: TokenStore, clip: int) -> None:
+        values = conditions_of(store, clip)
+        self.columns |= values.keys()
+        for column, names in self.names.items():
+            if column in values:
+                names.add(values[column])
+        if self.text and self.text in values:
+            plain = plain_text(values[self.text])
+            self.characters |= set(plain)
+            self.longest = max(self.longest, len(plain))
+        if self.vector and self.vector in values:
+            # Every one is read now: one of another size would end the training later.
+            value = values[self.vector]
+            numbers = read_vector(store, clip, value, self.vector, self.vector_size or None)
+            self.vector_size = len(numbers)
+
+
+def _text_length(store: TokenStore, clip: int, text: str | None) -> int:
+    return len(plain_text(conditions_of(store, clip).get(text or "", "")))
 
 
 def check_columns(columns: Sequence[str], present: set[str], mix: Mix) -> None:

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
@@ -18,7 +17,7 @@ from audiolm.cli.compose import CONFIGS
 from audiolm.cli.errors import user_line
 from audiolm.cli.overrides import check_types, quote_path, take_conditions
 from audiolm.cli.renamed_keys import check_renamed
-from audiolm.run_folder import RUNS, newest_run
+from audiolm.run_folder import RUNS, RunFolder, time_stamp
 
 
 def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
@@ -77,9 +76,9 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
 
 
 def _run_dir(name: str, ckpt_path: str | None) -> str:
-    """runs/NAME/TIME, or the newest run of that name when it is to be gone on with."""
+    """runs/NAME/TIME, or the newest run of that name when it is to be resumed."""
     if ckpt_path == "last":
-        newest = newest_run(name=name)
+        newest = RunFolder.newest(name=name)
         if newest is not None:
-            return str(newest)
-    return str(RUNS / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
+            return str(newest.path)
+    return str(RUNS / name / time_stamp())

@@ -1,4 +1,4 @@
-"""What a config builds: how codes are sampled, and the codec."""
+"""What a config builds: plain data, how codes are sampled, and the codec."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from audiolm.codec import EncodecCodec
 from audiolm.generation import Sampling
 
 
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A part of the config as plain data."""
+    data: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    return dict(data)
+
+
 def make_sampling(cfg: DictConfig) -> Sampling:
     """How codes are sampled, of the config's group of that name.
 
     Raises:
         ValueError: for settings out of range.
     """
-    settings: Any = OmegaConf.to_container(cfg.sampling, resolve=True)
-    return Sampling(**settings)
+    return Sampling(**plain(cfg.sampling))
 
 
 def make_codec(cfg: DictConfig) -> EncodecCodec:

@@ -15,8 +15,6 @@ from audiolm.codec import EncodecCodec
 from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
-from audiolm.demo import make_melodies
-from audiolm.demo.melodies import is_demo
 from audiolm.parallel import Part
 from audiolm.tokens import (
     Mix,
@@ -107,8 +105,6 @@ def check(
 
     known: hashes of the clips' ids that the store holds already.
     """
-    if is_demo(cfg.data):
-        make_melodies(cfg.data.path, cfg.data.num_melodies)
     rules: Any = OmegaConf.to_container(cfg.rules, resolve=True)
     report = check_clips(
         instantiate(cfg.data.source, _convert_="all"),

@@ -48,6 +48,10 @@ class MultiScaleMel(nn.Module):
                 sample_rate=sample_rate,
             )
             hann = torch.hann_window(window)
+            centres = (mels * torch.arange(len(mels))[:, None]).sum(0) / mels.sum(0).clamp(min=1e-9)
+            self.register_buffer(
+                f"centres_{window}", centres * sample_rate / window, persistent=False
+            )
             self.register_buffer(f"mels_{window}", mels, persistent=False)
             # Normalised here: the window's energy is then 1 and spectra of all windows compare.
             self.register_buffer(f"hann_{window}", hann / hann.norm(), persistent=False)
@@ -72,13 +76,24 @@ class MultiScaleMel(nn.Module):
         mel: Tensor = self.get_buffer(f"mels_{window}").T @ magnitude
         return (mel + self.floor).log()
 
-    def forward(self, estimate: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """L1 and L2 (root mean square) distances of (B, C, N), as means over windows."""
+    def forward(
+        self, estimate: Tensor, target: Tensor, bandwidth: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """L1 and L2 (root mean square) distances of (B, C, N), as means over windows.
+
+        bandwidth: (B,), Hz above which an item's bands do not count; None for none.
+        """
         pairs = zip(self.spectra(estimate), self.spectra(target), strict=True)
-        differences = [a - b for a, b in pairs]
-        l1 = torch.stack([d.abs().mean() for d in differences]).mean()
-        l2 = torch.stack([d.square().mean().sqrt() for d in differences]).mean()
-        return l1, l2
+        l1, l2 = [], []
+        for window, (a, b) in zip(self.windows, pairs, strict=True):
+            difference, share = a - b, 1.0
+            if bandwidth is not None:
+                inside = self.get_buffer(f"centres_{window}") <= bandwidth[:, None]
+                inside = inside.repeat_interleave(len(a) // len(inside), dim=0)[..., None]
+                difference, share = difference * inside, float(inside.float().mean())
+            l1.append(difference.abs().mean() / max(share, 1e-6))
+            l2.append((difference.square().mean() / max(share, 1e-6)).sqrt())
+        return torch.stack(l1).mean(), torch.stack(l2).mean()
 
 
 @torch.no_grad()

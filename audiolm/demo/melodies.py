@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -185,8 +184,3 @@ def _claim(folder: Path, wanted: dict[str, Any]) -> None:
             f"{folder} holds the melodies {found!r}, wanted are {wanted}: "
             "remove the folder to make them anew"
         )
-
-
-def is_demo(data: Mapping[Any, Any]) -> bool:
-    """Whether the recordings of a config's `data` are the melodies that are made by code."""
-    return "num_melodies" in data

@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from audiolm.audio import write_wav
+from audiolm.batches.loaders import TokenBatches
 from audiolm.codec import EncodecCodec
 from audiolm.evaluation.clips import choose_windows, measure_clips, read_windows
 from audiolm.evaluation.comparison import Comparison, describe_runs
@@ -20,7 +21,6 @@ from audiolm.evaluation.published import MetricClips, measure_published
 from audiolm.evaluation.validation import Metrics
 from audiolm.generation import Sampling, cut_at_end, generate
 from audiolm.model.checkpoint import TrainedModel
-from audiolm.training import TokenData
 
 BATCH = 32
 """Samples generated at a time."""
@@ -49,7 +49,7 @@ class Samples:
     def __init__(
         self,
         trained: TrainedModel,
-        data: TokenData,
+        data: TokenBatches,
         codec: EncodecCodec,
         sampling: Sampling,
         num_samples: int,

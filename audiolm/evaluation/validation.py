@@ -8,22 +8,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import Trainer
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from audiolm.batches.conditions import check_columns, conditions_of
+from audiolm.batches.loaders import TokenBatches, to_device
 from audiolm.evaluation.likelihood import Likelihood
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.conditioning import null_conditions
-from audiolm.tokens.baselines import measure_codebook_baselines
-from audiolm.training import LanguageModelTraining, TokenData
+from audiolm.model.likelihood import predict
+from audiolm.tokens.baselines import bigram_baselines
 
 Metrics = dict[str, Any]
 
 
-def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]:
-    """The stores that the run was trained on, and what of them is its validation set."""
-    data = module.hparams["data"] or {}
+def data_of_the_run(data: dict[str, Any] | None, path: Path) -> dict[str, Any]:
+    """The stores that the run was trained on, and what of them is its validation set.
+
+    Args:
+        data: what the checkpoint says of it.
+        path: the checkpoint, for the message.
+
+    Raises:
+        ValueError: they are not here.
+    """
+    data = data or {}
     stores = data.get("stores", {})
     if not stores or not all((Path(store) / "store.json").is_file() for store in stores):
         raise ValueError(
@@ -34,7 +43,7 @@ def data_of_the_run(module: LanguageModelTraining, path: Path) -> dict[str, Any]
     return {**settings, "source": None, "mix": stores, "num_workers": 0}
 
 
-def check_conditions(trained: TrainedModel, data: TokenData) -> None:
+def check_conditions(trained: TrainedModel, data: TokenBatches) -> None:
     """Refuse validation clips without a condition that the model has, and count unknown values."""
     vocabulary = trained.vocabulary
     if vocabulary is None or data.conditions is None:
@@ -55,12 +64,10 @@ def check_conditions(trained: TrainedModel, data: TokenData) -> None:
             print(f"unknown    characters of validation texts not in training: {skipped}")
 
 
-def validation_metrics(
-    module: LanguageModelTraining, trained: TrainedModel, data: TokenData, device: torch.device
-) -> Metrics:
+def validation_metrics(trained: TrainedModel, data: TokenBatches) -> Metrics:
     """How well the model predicts the validation set, and whether it knows how well."""
     mix, vocabulary = data.mix, trained.vocabulary
-    likelihood = score(module, data, device)
+    likelihood = score(trained, data)
     columns = {"model": (likelihood.nats_per_code, likelihood.mean_nats)}
     seconds = data.valid_frames / mix.frame_rate
     bits = likelihood.bits_per_second(seconds)
@@ -73,20 +80,12 @@ def validation_metrics(
     }
     metrics["compression"] = metrics["codec_bits_per_second"] / bits
     if vocabulary is not None and vocabulary.drop > 0:
-        unconditional = score(module, data, device, conditional=False)
+        unconditional = score(trained, data, conditional=False)
         columns["without_conditions"] = (unconditional.nats_per_code, unconditional.mean_nats)
         metrics["conditions_bits_per_second"] = unconditional.bits_per_second(seconds) - bits
-    baselines = measure_codebook_baselines(
-        mix.stores,
-        [split.train for split in data.splits],
-        [split.valid for split in data.splits],
-        mix.shares,
-        end_token=trained.model.end_token,
-    )
     counts = likelihood.counts.sum(axis=1)
     metrics["baselines_bits_per_second"] = {}
-    for name in ("bigram", "unigram", "uniform"):
-        nats = getattr(baselines, name)
+    for name, nats in baselines_by_name(data, trained.model.end_token).items():
         columns[name] = (nats, float(np.average(nats, weights=counts)))
         total = float((nats * counts).sum())
         metrics["baselines_bits_per_second"][name] = total / math.log(2) / seconds
@@ -102,16 +101,36 @@ def validation_metrics(
     return metrics
 
 
+def baselines_by_name(data: TokenBatches, end_token: bool) -> dict[str, NDArray[np.float64]]:
+    """Nats per validation code of each codebook (K,), the best baseline first."""
+    train, valid = [s.train for s in data.splits], [s.valid for s in data.splits]
+    found = bigram_baselines(data.mix.stores, train, valid, data.mix.shares, end_token)
+    assert found.bigram is not None
+    return {"bigram": found.bigram, "unigram": found.unigram, "uniform": found.uniform}
+
+
 @torch.inference_mode()
-def score(
-    module: LanguageModelTraining, data: TokenData, device: torch.device, conditional: bool = True
-) -> Likelihood:
-    """Go through the validation clips once. Not `conditional`: with null conditions."""
-    data.trainer = Trainer(devices=1, logger=False, enable_checkpointing=False)
-    likelihood = Likelihood(module.model.num_codebooks)
-    module.eval()
-    for batch in tqdm(data.val_dataloader(), "validation batches", leave=False, disable=None):
+def score(trained: TrainedModel, data: TokenBatches, conditional: bool = True) -> Likelihood:
+    """Go through the validation clips once, on the model's device.
+
+    conditional: False for null conditions.
+    """
+    model = trained.model
+    likelihood = Likelihood(model.num_codebooks)
+    loader = data.validation_loader()
+    for batch in tqdm(loader, "validation batches", leave=False, disable=None):
         if not conditional:
             batch["conditions"] = null_conditions(batch["conditions"])
-        likelihood.add(*module.logits(data.transfer_batch_to_device(batch, device, 0)))
+        batch = to_device(batch, model.heads.weight.device)
+        likelihood.add(
+            *predict(
+                model,
+                trained.pattern,
+                trained.context_frames,
+                batch["codes"],
+                batch["lengths"],
+                batch["reaches_end"],
+                batch["conditions"],
+            )
+        )
     return likelihood

@@ -16,7 +16,7 @@ Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -26,18 +26,9 @@ from audiolm.model.blocked_attention import BlockedCausalAttention
 from audiolm.model.cache import KeyValueCache
 from audiolm.model.positions import RotaryPositions
 
-Kernel = Callable[..., Tensor]
-"""(q, k, v, mask, dropout, is_causal=...), as `scaled_dot_product_attention` and the others."""
 
-
-def scaled_dot_product_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    dropout: nn.Dropout | None = None,
-) -> Tensor:
-    """softmax(q k^T / sqrt(E)) v, written out.
+class Kernel(Protocol):
+    """softmax(q k^T / sqrt(E)) v: every kernel takes the same and gives the same.
 
     Args:
         q: queries (..., S, E).
@@ -46,12 +37,43 @@ def scaled_dot_product_attention(
         mask: boolean, broadcast to (..., S, L); True hides a key from a query. No row may be
             hidden whole: its softmax would be 0 / 0.
         dropout: applied to the attention weights.
+        is_causal: in place of a mask, hide from each of S queries the keys behind its own, L = S.
 
     Returns:
         (..., S, E).
 
     Source: Vaswani et al. 2017, equation 1.
     """
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        dropout: nn.Dropout | None = None,
+        *,
+        is_causal: bool = False,
+    ) -> Tensor: ...
+
+
+def future_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """(queries, keys) boolean, True above the diagonal: where a key lies in a query's future."""
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).triu(diagonal=1)
+
+
+def scaled_dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: nn.Dropout | None = None,
+    *,
+    is_causal: bool = False,
+) -> Tensor:
+    """The `Kernel` as one writes it down."""
+    if is_causal:
+        mask = future_mask(q.shape[-2], k.shape[-2], q.device)
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (..., S, L)
     if mask is not None:
         # exp(-inf) is exactly 0: a hidden step has no influence and no gradient, not a small one.
@@ -71,11 +93,10 @@ def fused_attention(
     *,
     is_causal: bool = False,
 ) -> Tensor:
-    """The same result as `scaled_dot_product_attention` by torch's fused kernel.
+    """The `Kernel` that torch has.
 
-    Arguments and result as there; `is_causal` stands for the mask over the future of as many
-    queries as keys, and is faster than the mask itself. The scores are never stored whole, which
-    saves memory that grows with S * L; on a GPU it is also faster.
+    The scores are never stored whole, which saves memory that grows with S * L; on a GPU it is also
+    faster, and with `is_causal` faster than with the mask itself.
 
     Source: Dao et al. 2022, "FlashAttention".
     """
@@ -96,18 +117,16 @@ def blocked_attention(
     *,
     is_causal: bool = False,
 ) -> Tensor:
-    """The same result as `scaled_dot_product_attention`, fastest where a CPU trains.
+    """The `Kernel` that is fastest where a CPU trains.
 
-    Arguments and result as in `fused_attention`. Only what is causal and has no dropout goes by
-    blocks (see `BlockedCausalAttention`); the rest is written out.
+    Only what is causal and has no dropout goes by blocks (see `BlockedCausalAttention`); the rest
+    is written out.
     """
     drops = dropout is not None and dropout.training and dropout.p > 0
     if is_causal and not drops:
         heads: Tensor = BlockedCausalAttention.apply(q, k, v)
         return heads
-    if is_causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu_(1)
-    return scaled_dot_product_attention(q, k, v, mask, dropout)
+    return scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=is_causal)
 
 
 def fastest_attention(
@@ -264,7 +283,7 @@ class CausalSelfAttention(MultiHeadAttention):
             rotary=rotary,
         )
         self.max_seq_len = max_seq_len
-        future = torch.ones(max_seq_len, max_seq_len, dtype=torch.bool).triu(diagonal=1)
+        future = future_mask(max_seq_len, max_seq_len)
         # Not persistent: it follows from max_seq_len, and would be the largest tensor in a file.
         self.register_buffer("causal_mask", future, persistent=False)
         self.register_load_state_dict_pre_hook(_drop_causal_mask)  # type: ignore[no-untyped-call]
@@ -293,12 +312,11 @@ class CausalSelfAttention(MultiHeadAttention):
             q, k = self.rotary(q, past), self.rotary(k, past)
         if cache is not None:
             k, v = cache.update(k, v)
-        if steps > 1 and past == 0 and self.kernel is not scaled_dot_product_attention:
-            heads = self.kernel(q, k, v, None, self.attn_dropout, is_causal=True)
-            return self.join_heads(heads)
         # One query sees every key there is, so it needs no mask.
-        mask = None if steps == 1 else self.causal_mask[past:total, :total]
-        return self.join_heads(self.kernel(q, k, v, mask, self.attn_dropout))
+        from_the_start = steps > 1 and past == 0
+        mask = self.causal_mask[past:total, :total] if steps > 1 and past > 0 else None
+        heads = self.kernel(q, k, v, mask, self.attn_dropout, is_causal=from_the_start)
+        return self.join_heads(heads)
 
 
 class CrossAttention(nn.Module):

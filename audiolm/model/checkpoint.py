@@ -50,10 +50,12 @@ def build_model(
     codec: dict[str, Any],
     context_frames: int,
     vocabulary: ConditionVocabulary | None = None,
+    device: str = "cpu",
 ) -> tuple[AudioLM, Pattern]:
     """An untrained model that fits the codec, and reads windows of `context_frames` frames.
 
-    With an end token it holds the end token of a clip that fills the window.
+    With an end token it holds the end token of a clip that fills the window. On the device "meta"
+    it is only checked: it has no weights.
 
     Raises:
         ValueError: for settings that do not fit together.
@@ -61,13 +63,15 @@ def build_model(
     if context_frames < 1:
         raise ValueError(f"a context of {context_frames} frames holds nothing; raise context")
     laid_out = make_pattern(pattern, codec["num_codebooks"])
-    audiolm = AudioLM(
-        num_codebooks=codec["num_codebooks"],
-        codebook_size=codec["codebook_size"],
-        max_seq_len=num_steps(laid_out.positions(context_frames + model.get("end_token", False))),
-        conditioner=None if vocabulary is None else _make_conditioner(vocabulary, **model),
-        **model,
-    )
+    steps = num_steps(laid_out.positions(context_frames + model.get("end_token", False)))
+    with torch.device(device):
+        audiolm = AudioLM(
+            num_codebooks=codec["num_codebooks"],
+            codebook_size=codec["codebook_size"],
+            max_seq_len=steps,
+            conditioner=None if vocabulary is None else _make_conditioner(vocabulary, **model),
+            **model,
+        )
     return audiolm, laid_out
 
 

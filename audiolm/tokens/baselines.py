@@ -180,49 +180,63 @@ def _smoothed_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Baselines:
-    """Losses in nats per code that a model has to beat to have learnt anything.
+    """Nats per code that a model has to beat to have learnt anything, of each codebook (K,).
 
     Attributes:
-        uniform: ln V, of guessing blindly.
-        unigram: on the validation codes, of a table of how often each code occurs in the training
-            codes, for each codebook.
+        uniform: of guessing blindly: ln V, and ln (V + 1) where a clip's end is an outcome too.
+        unigram: on the validation codes, of how often each code occurs in training.
+        bigram: of how often each follows the one before it in its codebook; None where it was not
+            measured, since it takes a table of V x V.
     """
 
-    uniform: float
-    unigram: tuple[float, ...]
+    uniform: NDArray[np.float64]
+    unigram: NDArray[np.float64]
+    bigram: NDArray[np.float64] | None = None
+
+    @property
+    def uniform_mean(self) -> float:
+        return float(np.mean(self.uniform))
 
     @property
     def unigram_mean(self) -> float:
         return float(np.mean(self.unigram))
 
 
+def unigram_baselines(
+    stores: Sequence[TokenStore],
+    trained_on: Sequence[NDArray[Any]],
+    validation: Sequence[NDArray[Any]],
+    shares: Sequence[float] = (1.0,),
+) -> Baselines:
+    """The baselines that are quick to measure; the unigram's on the training codes without others.
+
+    Arguments as of `bigram_baselines`, but that there may be no validation at all.
+    """
+    train = [count_codes(store, spans) for store, spans in zip(stores, trained_on, strict=True)]
+    mixed = mix_counts([part.counts for part in train], shares)
+    unigram = unigram_entropy(mixed)
+    if total := sum(int(spans["frames"].sum()) for spans in validation):
+        counted = [
+            (count_codes(store, spans).counts, int(spans["frames"].sum()) / total)
+            for store, spans in zip(stores, validation, strict=True)
+            if len(spans)
+        ]
+        unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*counted, strict=True)))
+    return Baselines(np.full(len(unigram), math.log(stores[0].codebook_size)), unigram)
+
+
 CELLS = 2**24
 """Of tables of pairs, as many are held at a time (128 MiB), or those of one codebook if more."""
 
 
-@dataclass(frozen=True)
-class CodebookBaselines:
-    """Nats per validation code, of each codebook (K,).
-
-    Attributes:
-        uniform: of guessing blindly.
-        unigram: of how often each code occurs in training.
-        bigram: of how often each follows the one before it in its codebook.
-    """
-
-    uniform: NDArray[np.float64]
-    unigram: NDArray[np.float64]
-    bigram: NDArray[np.float64]
-
-
-def measure_codebook_baselines(
+def bigram_baselines(
     stores: Sequence[TokenStore],
     trained_on: Sequence[NDArray[Any]],
     validation: Sequence[NDArray[Any]],
     shares: Sequence[float] = (1.0,),
     end_token: bool = False,
-) -> CodebookBaselines:
-    """The baselines of all validation codes.
+) -> Baselines:
+    """All baselines, of all validation codes.
 
     Args:
         stores: of one codec.
@@ -232,7 +246,7 @@ def measure_codebook_baselines(
         end_token: whether the end of a clip is one more outcome of codebook 0.
 
     Raises:
-        ValueError: for stores that hold nothing out at all.
+        ValueError: for stores without any validation clips.
     """
     if not any(len(spans) for spans in validation):
         raise ValueError("there is no validation set: raise data.valid_fraction above 0")
@@ -259,4 +273,4 @@ def measure_codebook_baselines(
             uniform[k] = math.log(outcomes)
             unigram[k] = unigram_cross_entropy(mixed.sum(0)[None], pairs.sum(0)[None])[0]
             bigram[k] = bigram_cross_entropy(mixed, pairs)
-    return CodebookBaselines(uniform, unigram, bigram)
+    return Baselines(uniform, unigram, bigram)

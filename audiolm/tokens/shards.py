@@ -241,3 +241,25 @@ def _damaged(shard: Path, why: str) -> ValueError:
         f"{shard.parent}: shard {shard.stem} is damaged ({why}); "
         f"delete {shard.stem}.npy and {shard.name} and run prepare again"
     )
+
+
+class StoreShards:
+    """The shards of a store, of both kinds.
+
+    Args:
+        store: its folder.
+        num_codebooks: K.
+        codebook_size: V.
+    """
+
+    def __init__(self, store: Path, num_codebooks: int, codebook_size: int) -> None:
+        self.store = store
+        self._codes = num_codebooks, codebook_size
+
+    def scan(self, kind: str) -> EncodedClips:
+        """What the shards of a kind hold now."""
+        return scan_shards(self.store, *self._codes, kind)
+
+    def writer(self, kind: str, max_seconds: float) -> ShardWriter:
+        """Of new shards of a kind."""
+        return ShardWriter(self.store, kind, *self._codes, max_seconds=max_seconds)

@@ -11,7 +11,7 @@ from audiolm.training.callbacks.checkpoints import (
 from audiolm.training.callbacks.ema import EMA
 from audiolm.training.callbacks.interrupt import GracefulInterrupt
 from audiolm.training.callbacks.progress import StepProgressBar
-from audiolm.training.lm.data import TokenData, check_data_settings
+from audiolm.training.lm.data import TokenData
 from audiolm.training.lm.module import LanguageModelTraining
 from audiolm.training.lm.samples import SampleCallback
 from audiolm.training.lm.summary import describe_plan, measure_baselines
@@ -31,7 +31,6 @@ __all__ = [
     "StepProgressBar",
     "TokenData",
     "best_precision",
-    "check_data_settings",
     "describe_plan",
     "make_optimizer",
     "make_wandb_logger",

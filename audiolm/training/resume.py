@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from audiolm.model.checkpoint import check_format, read_checkpoint
 from audiolm.model.condition_vocabulary import ConditionVocabulary
-from audiolm.training import (
-    LanguageModelTraining,
-)
 
 # Which clips a step is trained on follows from these; a resumed run has the same.
 DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
@@ -21,7 +19,7 @@ HOW_NOT_WHAT = ("kernel", "gradient_checkpointing")
 
 
 def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> ConditionVocabulary:
-    """Those of the run to resume, where it has the same columns: its data may have grown."""
+    """That of the checkpoint, where it has the same columns: its data may have grown since."""
     then = read_checkpoint(path)["hyper_parameters"].get("conditioning")
     if then is None:
         return vocabulary
@@ -31,11 +29,26 @@ def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> Condit
     return dataclasses.replace(known, drop=vocabulary.drop, text_layers=vocabulary.text_layers)
 
 
-def check_same_run(module: LanguageModelTraining, path: Path, max_steps: int) -> None:
-    """Refuse to resume a checkpoint of another model, codec or order of the data."""
+def check_same_run(
+    settings: dict[str, Any], conditioning: dict[str, Any], path: Path, max_steps: int
+) -> None:
+    """Refuse to resume a checkpoint of another model, codec or order of the data.
+
+    Args:
+        settings: of the `LanguageModelTraining` that is to be resumed.
+        conditioning: what its model is to be conditioned on, arguments of `read_vocabulary`.
+        path: the checkpoint.
+        max_steps: of the run.
+
+    Raises:
+        ValueError: naming the setting that differs.
+    """
     checkpoint = read_checkpoint(path)
     check_format(checkpoint, path)
-    then, now = (comparable(h) for h in (checkpoint["hyper_parameters"], dict(module.hparams)))
+    found = checkpoint["hyper_parameters"]
+    known = found.get("conditioning")
+    conditions = {} if known is None else vars(ConditionVocabulary.from_settings(known))
+    then, now = comparable(found, conditions), comparable(settings, conditioning)
     check_resumable(path, then, now, checkpoint["global_step"], max_steps)
 
 
@@ -55,7 +68,7 @@ def check_resumable(
         )
 
 
-def comparable(settings: dict[str, Any]) -> dict[str, Any]:
+def comparable(settings: dict[str, Any], conditioning: dict[str, Any]) -> dict[str, Any]:
     """What must be the same in a resumed run, under the names that a user sets."""
     codec = settings["codec"]
     data = settings["data"] or {}
@@ -64,7 +77,7 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         "pattern": settings["pattern"],
         "context": round(settings["context_frames"] / codec["frame_rate"], 2),
         "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
-        **comparable_conditions(settings.get("conditioning")),
+        **comparable_conditions(**conditioning),
         "history_noise": settings.get("history_noise", 0.0),
         "seed": settings["seed"],
         "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
@@ -72,13 +85,20 @@ def comparable(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def comparable_conditions(conditioning: dict[str, Any] | None) -> dict[str, Any]:
-    """Of the vocabulary of a run: the columns and how they are read."""
-    vocabulary = None if conditioning is None else ConditionVocabulary.from_settings(conditioning)
+def comparable_conditions(
+    labels: Iterable[str] = (),
+    text: str | None = None,
+    vector: str | None = None,
+    drop: float | None = None,
+    text_layers: int | None = None,
+    **_: Any,
+) -> dict[str, Any]:
+    """Which columns, and how they are read; how is of no account where there are none."""
+    there = bool(labels or text or vector)
     return {
-        "conditioning.labels": list(vocabulary.labels) if vocabulary else [],
-        "conditioning.text": vocabulary and vocabulary.text,
-        "conditioning.vector": vocabulary and vocabulary.vector,
-        "conditioning.drop": vocabulary and vocabulary.drop,
-        "conditioning.text_layers": vocabulary and vocabulary.text_layers,
+        "conditioning.labels": list(labels),
+        "conditioning.text": text or None,
+        "conditioning.vector": vector or None,
+        "conditioning.drop": drop if there else None,
+        "conditioning.text_layers": text_layers if there else None,
     }

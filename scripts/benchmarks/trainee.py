@@ -105,7 +105,7 @@ def trainee_of(
     """The module's model, with the loss that it trains on."""
 
     def loss() -> Tensor:
-        nats, _ = module.nats(batch)
+        nats, _ = module.predict(batch).nats()
         mean: Tensor = nats.sum() / batch["full"]
         return mean
 

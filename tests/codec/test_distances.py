@@ -74,3 +74,19 @@ def test_any_length_and_the_gradient_of_silence(samples: int) -> None:
 
 def test_buffers_stay_out_of_checkpoints() -> None:
     assert not MultiScaleMel(RATE).state_dict()
+
+
+def test_bands_above_an_items_bandwidth_do_not_count() -> None:
+    mel = MultiScaleMel(16000)
+    noise = torch.randn(2, 1, 8000, generator=torch.Generator().manual_seed(0)) * 0.1
+    spectrum = torch.fft.rfft(noise)
+    spectrum[..., 2000:] = 0  # of 4000: nothing above 4 kHz
+    narrow = torch.fft.irfft(spectrum)
+    full = torch.tensor([8000.0, 8000.0])
+    for with_band, without in zip(mel(narrow, noise, full), mel(narrow, noise), strict=True):
+        torch.testing.assert_close(with_band, without)
+    l1, _ = mel(narrow, noise, torch.tensor([3500.0, 3500.0]))
+    assert float(l1) < 0.2 * float(mel(narrow, noise)[0])
+    # Of two items, one of them masked: what is left is that of the other.
+    half = mel(narrow, noise, torch.tensor([8000.0, 1.0]))[0]
+    assert float(half) > 0.8 * float(mel(narrow[:1], noise[:1])[0])

@@ -199,6 +199,14 @@ def test_many_heads_are_single_heads_side_by_side() -> None:
     torch.testing.assert_close(many(x), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_every_kernel_can_be_causal_without_a_mask(kernel: str) -> None:
+    q, k, v = torch.randn(3, 2, 3, 200, 8)
+    future = torch.ones(200, 200, dtype=torch.bool).triu(1)
+    expected = scaled_dot_product_attention(q, k, v, future)
+    assert torch.allclose(KERNELS[kernel](q, k, v, is_causal=True), expected, atol=1e-5)
+
+
 def test_without_a_mask_every_step_sees_every_other() -> None:
     many = MultiHeadAttention(12, 3, dropout=0.0)
     x = torch.randn(1, 5, 12, requires_grad=True)

@@ -8,17 +8,17 @@ from dataclasses import fields
 import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from audiolm.codec import check_settings
 from audiolm.datasets.checks.rules import Rules
 from audiolm.datasets.folder import folder_clips
 from audiolm.generation import Sampling
 from audiolm.model import AudioLM
-from audiolm.training import SampleCallback
+from audiolm.training.codec.augment import AUGMENT
 from audiolm.training.codec.data import WaveformData
+from audiolm.training.codec.module import CodecTraining
 from audiolm.training.codec.options import ADVERSARIAL, LOSSES, QUANTIZATION
-from audiolm.training.codec.reconstructions import ReconstructionCallback
 from audiolm.training.optimisation import make_optimizer
 
 from .conftest import ROOT
@@ -41,14 +41,15 @@ def test_train_composes_with_every_choice(choice: str) -> None:
     parameters = inspect.signature(AudioLM).parameters
     assert set(cfg.model) <= set(parameters)
     assert set(cfg.optim) <= set(inspect.signature(make_optimizer).parameters)
-    assert set(cfg.callbacks.samples) <= set(inspect.signature(SampleCallback).parameters)
-    callbacks = cfg.callbacks
-    for node in (cfg.trainer, cfg.codec, callbacks.checkpoint, callbacks.best_checkpoint):
-        if node is None:
-            continue
-        target = hydra.utils.get_object(node._target_)
-        known = set(inspect.signature(target).parameters)
-        assert {key for key in node if key != "_target_"} <= known, node._target_
+    brought = cfg.data.get("callbacks", {})
+    for node in (cfg.trainer, cfg.codec, *cfg.callbacks.values(), *brought.values()):
+        if node is not None:
+            assert_keys_are_arguments(node)
+
+
+def assert_keys_are_arguments(node: DictConfig) -> None:
+    known = set(inspect.signature(hydra.utils.get_object(node._target_)).parameters)
+    assert {key for key in node if key != "_target_"} <= known, node._target_
 
 
 @pytest.mark.parametrize("choice", ["", *CODEC_CHOICES, "trainer=cpu", "logger=csv", "data=demo"])
@@ -56,16 +57,33 @@ def test_train_codec_composes_with_every_choice(choice: str) -> None:
     cfg = compose("train_codec", *([choice] if choice else []))
     settings = OmegaConf.to_container(cfg.codec_model)
     assert check_settings(settings).keys() - settings.keys() == {"segment"}
-    assert set(cfg.losses) == set(LOSSES)
-    assert set(cfg.quantization) == set(QUANTIZATION)
-    assert set(cfg.adversarial) == set(ADVERSARIAL)
     assert set(cfg.optim) <= set(inspect.signature(make_optimizer).parameters)
-    reconstructions = inspect.signature(ReconstructionCallback).parameters
-    assert set(cfg.callbacks.reconstructions) <= set(reconstructions)
+    for node in cfg.callbacks.values():
+        assert_keys_are_arguments(node)
     data = set(inspect.signature(WaveformData).parameters)
     of_the_source = {"source", *inspect.signature(folder_clips).parameters}
-    of_the_store = {"path", "store", "group", "num_melodies"}
+    of_the_store = {"path", "store", "group", "num_melodies", "callbacks"}
     assert set(cfg.data) - of_the_source - of_the_store <= data
+
+
+def test_the_defaults_of_a_codecs_training_are_those_of_its_config() -> None:
+    cfg = compose("train_codec")
+    for name, defaults in (
+        ("losses", LOSSES),
+        ("quantization", QUANTIZATION),
+        ("adversarial", ADVERSARIAL),
+        ("data.augment", AUGMENT),
+    ):
+        assert OmegaConf.to_container(OmegaConf.select(cfg, name)) == defaults
+    given = inspect.signature(CodecTraining).parameters
+    for name in ("warmup", "mel_floor", "mel_rise", "clip", "seed"):
+        value = cfg[name]
+        assert (tuple(value) if isinstance(value, ListConfig) else value) == given[name].default
+    segments = inspect.signature(WaveformData).parameters
+    for name, parameter in segments.items():
+        if name in cfg.data and name not in ("augment", "level"):
+            assert cfg.data[name] == parameter.default, name
+    assert tuple(cfg.data.level) == segments["level"].default
 
 
 @pytest.mark.parametrize("choice", [c for c in CHOICES if c.startswith("data=")])
@@ -99,8 +117,10 @@ def test_sampling_keys_are_those_of_its_class() -> None:
 
 def test_presets_say_their_size(make_tiny_codec: object) -> None:
     """The numbers in the comments, to the digits given."""
-    for file in sorted((CONFIGS / "model").glob("*.yaml")):
-        settings = OmegaConf.to_container(OmegaConf.load(file))
+    files = sorted((CONFIGS / "model").glob("*.yaml"))
+    for file in (file for file in files if file.stem != "base"):
+        settings = OmegaConf.to_container(compose("train", f"model={file.stem}").model)
+        assert isinstance(settings, dict)
         settings["kernel"] = "fused"
         comment = file.read_text().splitlines()[0]
         for size, named in (

@@ -18,7 +18,7 @@ from audiolm.tokens import (
     unigram_cross_entropy,
     unigram_entropy,
 )
-from audiolm.tokens.baselines import measure_codebook_baselines
+from audiolm.tokens.baselines import bigram_baselines
 
 
 def test_every_code_of_the_spans_is_counted(make_store, random_clips):
@@ -139,7 +139,7 @@ def test_they_are_what_tables_by_hand_give(
     ]
     store = make_store({f"{i}": clip for i, clip in enumerate(clips)}, size=V)
     train, valid = spans_of(range(5), 0, store.frames[:5]), spans_of([5, 6], 0, store.frames[5:])
-    found = measure_codebook_baselines([store], [train], [valid], end_token=end_token)
+    found = bigram_baselines([store], [train], [valid], end_token=end_token)
     for k in range(3):
         mine = [found.uniform[k], found.unigram[k], found.bigram[k]]
         assert mine == pytest.approx(by_hand(clips[:5], clips[5:], k, end_token))
@@ -148,7 +148,7 @@ def test_they_are_what_tables_by_hand_give(
 def test_a_part_of_a_clip_begins_with_nothing_and_has_no_end(make_store: Any) -> None:
     clip = np.random.default_rng(0).integers(0, V, (1, 100))
     store = make_store({"a": clip}, size=V)
-    found = measure_codebook_baselines(
+    found = bigram_baselines(
         [store], [spans_of([0], [0], [80])], [spans_of([0], [80], [15])], end_token=False
     )
     mine = [found.uniform[0], found.unigram[0], found.bigram[0]]
@@ -159,9 +159,7 @@ def test_the_bigram_knows_what_follows_what(make_store: Any) -> None:
     """A cycle through the codes: nothing to guess but the first."""
     cycle = np.arange(2000)[None] % V
     store = make_store({"a": cycle, "b": cycle[:, :200]}, size=V)
-    found = measure_codebook_baselines(
-        [store], [spans_of([0], 0, [2000])], [spans_of([1], 0, [200])]
-    )
+    found = bigram_baselines([store], [spans_of([0], 0, [2000])], [spans_of([1], 0, [200])])
     assert found.unigram[0] == pytest.approx(math.log(V), rel=1e-3)
     assert found.bigram[0] < 0.02
 
@@ -171,7 +169,7 @@ def test_long_clips_are_counted_in_pieces(make_store: Any) -> None:
     rng = np.random.default_rng(0)
     clips = [rng.integers(0, V, (1, n)) for n in (9000, 5000)]
     store = make_store({"a": clips[0], "b": clips[1]}, size=V)
-    found = measure_codebook_baselines(
+    found = bigram_baselines(
         [store], [spans_of([0], 0, [9000])], [spans_of([1], 0, [5000])], end_token=True
     )
     assert found.bigram[0] == pytest.approx(by_hand(clips[:1], clips[1:], 0, True)[2])
@@ -185,7 +183,7 @@ def test_stores_weigh_what_their_shares_say(make_store: Any) -> None:
     ]
     spans = [spans_of([0], 0, [1000]), spans_of([0], 0, [200])]
     validation = [spans_of([1], 0, [10]), spans_of([], 0, [])]
-    found = measure_codebook_baselines(stores, spans, validation, shares=(0.25, 0.75))
+    found = bigram_baselines(stores, spans, validation, shares=(0.25, 0.75))
     counts = np.array([[0.25 * 1200, 0.75 * 1200]])
     assert found.unigram == pytest.approx(unigram_cross_entropy(counts, np.array([[10, 0]])))
 
@@ -193,4 +191,4 @@ def test_stores_weigh_what_their_shares_say(make_store: Any) -> None:
 def test_nothing_validation(make_store: Any) -> None:
     store = make_store({"a": np.zeros((1, 9), int)}, size=2)
     with pytest.raises(ValueError, match="there is no validation set"):
-        measure_codebook_baselines([store], [spans_of([0], 0, [9])], [spans_of([], 0, [])])
+        bigram_baselines([store], [spans_of([0], 0, [9])], [spans_of([], 0, [])])

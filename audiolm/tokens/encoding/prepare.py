@@ -30,36 +30,34 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audiolm.datasets.checks.report import CheckReport
-from audiolm.datasets.clip import SPLIT_NAMES, SkippedClip
-from audiolm.files import atomic_file, hash64
+from audiolm.datasets.clip import SkippedClip
+from audiolm.files import hash64
 from audiolm.parallel import Part, check_part
 from audiolm.tokens.encoding.decode import DecodeJob, Recording
-from audiolm.tokens.encoding.encode import encode_jobs
+from audiolm.tokens.encoding.encode import Encoded, encode_jobs
+from audiolm.tokens.encoding.finish import all_skipped, finish_store, join_sections
 from audiolm.tokens.encoding.locks import StoreLock
 from audiolm.tokens.encoding.plan import Plan, make_plan
 from audiolm.tokens.encoding.sections import Framing
-from audiolm.tokens.parts import how_to_finish, read_skipped, remove_markers, write_marker
+from audiolm.tokens.parts import how_to_finish, read_skipped, write_marker
 from audiolm.tokens.shards import (
     CLIPS,
-    MAX_BYTES,
     SECTIONS,
     EncodedClips,
-    ShardWriter,
+    StoreShards,
     remove_shards,
     remove_unfinished,
-    scan_shards,
-    write_shard,
 )
-from audiolm.tokens.store import INDEX, begin_store, commit_index
+from audiolm.tokens.store import begin_store
 
 if TYPE_CHECKING:
     # Not at run time: training from a store needs no codec, and EnCodec takes seconds to import.
@@ -170,94 +168,138 @@ def prepare_store(
     """
     started = time.perf_counter()
     check_part(part)
+    _check_report(report)
+    work = _Preparation(
+        report,
+        codec,
+        Path(store_dir),
+        _split_hashes(report, group),
+        make_plan(report.audio, Framing.of(codec, section_seconds), batch_seconds, part.count),
+        part,
+    )
+    work.store.mkdir(parents=True, exist_ok=True)
+    with StoreLock(work.store, part) as lock:
+        work.begin(lock)
+        lock.share()
+        encoded, marker = work.encode(shard_seconds, num_workers, show_progress)
+        lock.unshare()
+        # Before markers go: why there are no codes, in all parts that are done.
+        reasons = read_skipped(work.store, part.count, work.plan.name) | encoded.skipped
+        held, missing = work.complete(marker, reasons, lock)
+        return work.summary(encoded, held, reasons, missing, time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    """What the steps of `prepare_store` have in common."""
+
+    report: CheckReport
+    codec: Codec
+    store: Path
+    split_hashes: NDArray[np.uint64]
+    plan: Plan
+    part: Part
+
+    @property
+    def shards(self) -> StoreShards:
+        return StoreShards(self.store, self.codec.num_codebooks, self.codec.codebook_size)
+
+    def begin(self, lock: StoreLock) -> None:
+        """Claim the folder for the codec, and clear away what a kill has left."""
+        codec = self.codec
+        begin_store(
+            self.store,
+            codec.identity(),
+            codec.num_codebooks,
+            codec.codebook_size,
+            codec.frame_rate,
+        )
+        if lock.alone():
+            remove_unfinished(self.store)
+
+    def encode(
+        self, shard_seconds: float, num_workers: int, show_progress: bool
+    ) -> tuple[Encoded, Path | None]:
+        """Encode what is missing of this part; with the part's marker where there are several."""
+        clips, sections = (self.shards.writer(kind, shard_seconds) for kind in (CLIPS, SECTIONS))
+        encoded = encode_jobs(
+            _decode_jobs(self.report, self.plan, self.part, self.shards),
+            self.plan,
+            self.codec,
+            clips,
+            sections,
+            num_workers=num_workers,
+            show_progress=show_progress,
+        )
+        if self.part.count == 1:
+            return encoded, None
+        return encoded, write_marker(self.store, self.part, self.plan.name, encoded.skipped)
+
+    def complete(
+        self, marker: Path | None, reasons: Mapping[int, str], lock: StoreLock
+    ) -> tuple[EncodedClips, tuple[int, ...]]:
+        """Join sections and finish the store, if all parts are there.
+
+        reasons: why there are no codes, by the key of the audio.
+
+        Returns:
+            the clips in shards, and the numbers of the parts that are missing.
+        """
+        missing: tuple[int, ...] = ()
+        if marker is not None and not marker.exists():  # finished by another, in the meantime
+            held = self.shards.scan(CLIPS)
+        else:
+            held, missing = join_sections(self.shards, self.plan, reasons)
+            assert self.part.number not in missing, "what was to be encoded is not there"
+            if not missing:
+                finish_store(self.store, self.report, self.split_hashes, held, reasons)
+        if not missing and lock.alone():
+            remove_shards(self.store, SECTIONS)
+        return held, missing
+
+    def summary(
+        self,
+        encoded: Encoded,
+        held: EncodedClips,
+        reasons: Mapping[int, str],
+        missing_parts: tuple[int, ...],
+        seconds: float,
+    ) -> PrepareSummary:
+        keys = self.report.audio["key"]
+        rows = held.find(keys)
+        kept = np.flatnonzero(rows >= 0)
+        frames = int(held.rows["frames"][rows[kept]].sum())
+        now = np.isin(keys[kept], self.plan.keys[sorted(encoded.recordings)])
+        return PrepareSummary(
+            store_dir=self.store,
+            files=len(kept),
+            hours=frames / self.codec.frame_rate / 3600,
+            frames=frames,
+            skipped=all_skipped(self.report, reasons, rows),
+            encoded=int(now.sum()),
+            encoded_hours=self.plan.seconds(encoded.frames) / 3600,
+            reused=int((~now).sum()),
+            seconds=seconds,
+            part=self.part,
+            missing_parts=missing_parts,
+        )
+
+
+def _check_report(report: CheckReport) -> None:
     if report.part.count > 1:
         raise ValueError(
             f"the check is of {report.part} only: every part is encoded by a check of all clips"
         )
     if not report.kept:
         raise ValueError("no clips to encode: the check skipped all of them")
-    split_hashes = _split_hashes(report, group)
-    plan = make_plan(report.audio, Framing.of(codec, section_seconds), batch_seconds, part.count)
-    store = Path(store_dir)
-    store.mkdir(parents=True, exist_ok=True)
-    files = _Files(store, codec)
-    with StoreLock(store, part) as lock:
-        begin_store(
-            store, codec.identity(), codec.num_codebooks, codec.codebook_size, codec.frame_rate
-        )
-        if lock.alone():
-            remove_unfinished(store)
-        lock.share()
-
-        encoded = encode_jobs(
-            _decode_jobs(report, plan, part, files.scan(CLIPS), files.scan(SECTIONS)),
-            plan,
-            codec,
-            files.writer(CLIPS, shard_seconds),
-            files.writer(SECTIONS, shard_seconds),
-            num_workers=num_workers,
-            show_progress=show_progress,
-        )
-
-        marker = None
-        if part.count > 1:
-            marker = write_marker(store, part, plan.name, encoded.skipped)
-        lock.unshare()
-        finished = marker is not None and not marker.exists()  # by another, in the meantime
-        reasons = read_skipped(store, part.count, plan.name) | encoded.skipped
-        held, sections = files.scan(CLIPS), files.scan(SECTIONS)
-        wanted = held.find(plan.keys) < 0
-        wanted &= ~np.isin(plan.keys, np.array([*reasons], np.uint64))
-        missing_parts: tuple[int, ...] = ()
-        if not finished:
-            missing_parts = tuple(sorted({owner for owner, _ in plan.missing(wanted, sections)}))
-            assert part.number not in missing_parts, "what was to be encoded is not there"
-            if wanted.any() and not missing_parts:
-                _join(store, plan, wanted, sections)
-                held = files.scan(CLIPS)
-        rows = held.find(report.audio["key"])
-        kept = np.flatnonzero(rows >= 0)
-        frames = int(held.rows["frames"][rows[kept]].sum())
-        skipped = _skipped(report, reasons, rows)
-        if not missing_parts and not finished:
-            _finish(store, report, split_hashes, held, rows, skipped)
-        if not missing_parts and lock.alone():
-            remove_shards(store, SECTIONS)
-        now = np.isin(report.audio["key"][kept], plan.keys[sorted(encoded.recordings)])
-        return PrepareSummary(
-            store_dir=store,
-            files=len(kept),
-            hours=frames / codec.frame_rate / 3600,
-            frames=frames,
-            skipped=skipped,
-            encoded=int(now.sum()),
-            encoded_hours=plan.seconds(encoded.frames) / 3600,
-            reused=int((~now).sum()),
-            seconds=time.perf_counter() - started,
-            part=part,
-            missing_parts=missing_parts,
-        )
-
-
-class _Files:
-    """The shards of a store, of both kinds."""
-
-    def __init__(self, store: Path, codec: Codec) -> None:
-        self._store = store
-        self._codes = codec.num_codebooks, codec.codebook_size
-
-    def scan(self, kind: str) -> EncodedClips:
-        return scan_shards(self._store, *self._codes, kind)
-
-    def writer(self, kind: str, max_seconds: float) -> ShardWriter:
-        return ShardWriter(self._store, kind, *self._codes, max_seconds=max_seconds)
 
 
 def _decode_jobs(
-    report: CheckReport, plan: Plan, part: Part, held: EncodedClips, sections: EncodedClips
+    report: CheckReport, plan: Plan, part: Part, shards: StoreShards
 ) -> list[DecodeJob]:
     """This part's work that is not done yet: batches, then long recordings."""
-    wanted = held.find(plan.keys) < 0
+    sections = shards.scan(SECTIONS)
+    wanted = shards.scan(CLIPS).find(plan.keys) < 0
     planned = [job for owner, job in plan.missing(wanted, sections) if owner == part.number]
     jobs = [
         DecodeJob([_recording(report, plan, r) for r in job.recordings], [])
@@ -290,42 +332,6 @@ def _recording(report: CheckReport, plan: Plan, index: int) -> Recording:
     )
 
 
-def _join(store: Path, plan: Plan, wanted: NDArray[np.bool_], sections: EncodedClips) -> None:
-    """Make clips in shards of the recordings that are wanted, all of whose sections are there."""
-    clips: list[tuple[int, list[NDArray[Any]]]] = []
-    size = 0
-    for recording in np.flatnonzero(wanted).tolist():
-        chunks = [sections.codes(row) for row in plan.find_sections(recording, sections).tolist()]
-        clips.append((int(plan.keys[recording]), chunks))
-        size += sum(chunk.nbytes for chunk in chunks)
-        if size >= MAX_BYTES:
-            write_shard(store, CLIPS, clips)
-            clips, size = [], 0
-    if clips:
-        write_shard(store, CLIPS, clips)
-
-
-def _finish(
-    store: Path,
-    report: CheckReport,
-    split_hashes: NDArray[np.uint64],
-    held: EncodedClips,
-    rows: NDArray[np.int64],
-    skipped: Sequence[SkippedClip],
-) -> None:
-    """Put the new index in place. rows: of each clip in `held`, -1 for what is skipped."""
-    _write_skipped(store, skipped)
-    kept = np.flatnonzero(rows >= 0)
-    if not len(kept):
-        raise ValueError(
-            f"none of the {len(rows)} files can be encoded; the first, "
-            f"{skipped[len(report.skipped)]}"
-        )
-    index, shards = _index(report, split_hashes, kept, held, rows[kept])
-    commit_index(store, shards, index, _records(report, kept, index["frames"]))
-    remove_markers(store)
-
-
 def _split_hashes(report: CheckReport, group: str | None) -> NDArray[np.uint64]:
     """For each clip, the hash of what is split off together with it.
 
@@ -353,69 +359,3 @@ def _split_hashes(report: CheckReport, group: str | None) -> NDArray[np.uint64]:
         np.uint64,
     )
     return hashes[report.split_as]
-
-
-def _split(report: CheckReport, i: int) -> str | None:
-    """The split that the source names for clip i, or for the one that it shares its split with."""
-    return report.kept[int(report.split_as[i])].split
-
-
-def _index(
-    report: CheckReport,
-    split_hashes: NDArray[np.uint64],
-    kept: NDArray[np.int64],
-    held: EncodedClips,
-    rows: NDArray[np.int64],
-) -> tuple[NDArray[Any], list[str]]:
-    """The `INDEX` rows of the clips that are kept, and the names of the shards that hold them."""
-    found = held.rows[rows]
-    used, shard = np.unique(found["shard"], return_inverse=True)
-    index = np.zeros(len(kept), INDEX)
-    index["shard"] = shard
-    index["offset"] = found["offset"]
-    index["frames"] = found["frames"]
-    index["split_hash"] = split_hashes[kept]
-    for row, i in enumerate(kept.tolist()):
-        index["id_hash"][row] = hash64(report.kept[i].id)
-        split = _split(report, i)
-        index["split"][row] = 0 if split is None else 1 + SPLIT_NAMES.index(split)
-    return index, [held.names[number] for number in used]
-
-
-def _records(
-    report: CheckReport, kept: NDArray[np.int64], frames: NDArray[np.int64]
-) -> Iterator[dict[str, Any]]:
-    durations = report.durations
-    for i, count in zip(kept.tolist(), frames.tolist(), strict=True):
-        clip = report.kept[i]
-        yield {
-            "id": clip.id,
-            "path": str(clip.path),
-            "start": clip.start,
-            "end": clip.end,
-            "duration": float(durations[i]),
-            "frames": count,
-            "split": _split(report, i),
-            "label": clip.label,
-            "text": clip.text,
-            "columns": dict(clip.columns),
-        }
-
-
-def _skipped(
-    report: CheckReport, reasons: Mapping[int, str], rows: NDArray[np.int64]
-) -> tuple[SkippedClip, ...]:
-    """What the check skipped, and the clips of which there are reasons why there are no codes."""
-    keys = report.audio["key"].tolist()
-    now = [
-        SkippedClip(report.kept[i].path, reasons[keys[i]])
-        for i in np.flatnonzero(rows < 0).tolist()
-        if keys[i] in reasons
-    ]
-    return (*report.skipped, *now)
-
-
-def _write_skipped(store: Path, skipped: Sequence[SkippedClip]) -> None:
-    entries = [{"path": str(bad.path), "reason": bad.reason} for bad in skipped]
-    with atomic_file(store / "left_out.json") as file:
-        file.write(json.dumps(entries, indent=1).encode("ascii") + b"\n")

@@ -15,6 +15,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from audiolm.model.checkpoint import read_checkpoint
+from audiolm.run_folder import BEST, LAST
 
 
 class LastCheckpoint(Checkpoint):
@@ -34,7 +35,7 @@ class LastCheckpoint(Checkpoint):
             raise ValueError(
                 f"callbacks.checkpoint.every_n_train_steps={every_n_train_steps} must be at least 1"
             )
-        self.path = Path(dirpath) / "last.ckpt"
+        self.path = Path(dirpath) / LAST
         self.every_n_train_steps = every_n_train_steps
         self._saved_at = 0
 
@@ -66,20 +67,21 @@ class BestCheckpoint(ModelCheckpoint):
 
     Args:
         dirpath: folder of the file.
-        filename: its name, without .ckpt.
         monitor: name of the loss.
     """
 
     def __init__(
         self,
         dirpath: str | Path,
-        filename: str = "best",
         monitor: str = "valid/nats_per_code",
     ) -> None:
+        self.path = Path(dirpath) / BEST
         super().__init__(
-            dirpath=dirpath, filename=filename, monitor=monitor, enable_version_counter=False
+            dirpath=dirpath,
+            filename=self.path.stem,
+            monitor=monitor,
+            enable_version_counter=False,
         )
-        self.path = Path(dirpath) / f"{filename}.ckpt"
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         super().on_train_start(trainer, module)

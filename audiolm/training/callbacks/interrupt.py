@@ -13,8 +13,6 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from audiolm.parallel import begin_worker
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -106,9 +104,3 @@ class GracefulInterrupt(Callback):
         while self._old_handlers:
             number, handler = self._old_handlers.popitem()
             signal.signal(number, handler)
-
-
-def ignore_interrupts(worker_id: int) -> None:
-    """`worker_init_fn` of a DataLoader: Ctrl-C reaches its workers too, and the step needs them."""
-    begin_worker(worker_id)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

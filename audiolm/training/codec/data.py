@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import numpy as np
@@ -25,16 +25,35 @@ from tqdm import tqdm
 
 from audiolm.audio import AudioError, find_audio_files, stream_audio
 from audiolm.batches.buckets import StepSampler
+from audiolm.batches.loaders import StepLoader
 from audiolm.batches.splits import split_by_hash
 from audiolm.files import hash64, replacing
-from audiolm.training.callbacks.interrupt import ignore_interrupts
-from audiolm.training.lm.data import StepLoader
+from audiolm.parallel import ignore_interrupts
+from audiolm.training.codec.augment import (
+    add_noise,
+    add_room,
+    change_speed,
+    check_augment,
+    source_length,
+    tilt_spectrum,
+)
 
 SILENT = 10 ** (-70 / 20)  # rms of a recording with nothing in it
 QUIET = 10 ** (-30 / 20)  # of its recording's rms: a segment below is a pause
 TRIES = 10  # tries for a segment that is not a pause
-FORMAT = 1
+FORMAT = 2
+EMPTY = 1e-6  # of the power of the strongest band (-60 dB): what lies above has nothing in it
+WINDOW = 1024  # samples, of the spectra that tell a recording's bandwidth
 LOUDEST = 65504.0  # of half precision
+
+
+class Segment(NamedTuple):
+    """A segment of a recording, or a batch of them."""
+
+    waveform: Tensor
+    """(C, N); of a batch (B, C, N)."""
+    bandwidth: Tensor
+    """Hz up to which the recording has anything; of a batch (B,)."""
 
 
 class Waveforms:
@@ -72,6 +91,8 @@ class Waveforms:
         self.skipped: dict[str, str] = index["skipped"]
         self.lengths: NDArray[np.int64] = np.array(index["lengths"], np.int64)
         self.rms: NDArray[np.float64] = np.array(index["rms"])
+        self.bandwidths: NDArray[np.float64] = np.array(index["bandwidths"])
+        """Hz of each, see `EMPTY`."""
         self._starts = np.cumsum(self.lengths) - self.lengths
         if not self.ids:
             reason = next(iter(self.skipped.items()))
@@ -96,12 +117,13 @@ class Waveforms:
         return index if whole else None
 
     def _decode(self, files: Sequence[Path], ids: Sequence[str], channels: int) -> None:
-        kept, lengths, levels, skipped = [], [], [], {}
+        kept, lengths, levels, bandwidths, skipped = [], [], [], [], {}
         with replacing(self.path / "samples.f16") as temporary, temporary.open("wb") as out:
             for file, name in zip(
                 tqdm(files, "decoding", unit="file", leave=False), ids, strict=True
             ):
                 begin, length, energy = out.tell(), 0, 0.0
+                power = np.zeros(WINDOW // 2 + 1)
                 try:
                     for block in stream_audio(file, self.sample_rate, channels):
                         samples = _half(block)
@@ -110,6 +132,7 @@ class Waveforms:
                         out.write(samples.tobytes())
                         length += block.shape[1]
                         energy += float(block.double().square().mean(dim=0).sum())
+                        power += _power(block)
                     level = (energy / length) ** 0.5
                     if level < SILENT:
                         raise AudioError(file, "silent")
@@ -121,7 +144,14 @@ class Waveforms:
                 kept.append(name)
                 lengths.append(length)
                 levels.append(level)
-        index = {"ids": kept, "lengths": lengths, "rms": levels, "skipped": skipped}
+                bandwidths.append(_bandwidth(power, self.sample_rate))
+        index = {
+            "ids": kept,
+            "lengths": lengths,
+            "rms": levels,
+            "bandwidths": bandwidths,
+            "skipped": skipped,
+        }
         with replacing(self.path / "index.json") as temporary:
             temporary.write_text(json.dumps(index), encoding="utf-8")
 
@@ -144,13 +174,28 @@ def _half(block: Tensor) -> NDArray[np.float16] | None:
     return block.T.contiguous().numpy().astype(np.float16)
 
 
+def _power(block: Tensor) -> NDArray[np.float64]:
+    """Power spectrum (WINDOW / 2 + 1,) of samples (C, N), summed over channels and windows."""
+    samples = torch.nn.functional.pad(block, (0, max(0, WINDOW - block.shape[1])))
+    windows = samples.unfold(1, WINDOW, WINDOW).double() * torch.hann_window(WINDOW)
+    power: NDArray[np.float64] = torch.fft.rfft(windows).abs().square().sum(dim=(0, 1)).numpy()
+    return power
+
+
+def _bandwidth(power: NDArray[np.float64], sample_rate: int) -> float:
+    """Hz up to which a power spectrum holds more than `EMPTY` of its strongest band."""
+    smooth = np.convolve(power, np.ones(5) / 5, "same")
+    highest = int(np.flatnonzero(smooth >= EMPTY * smooth.max())[-1])
+    return highest / WINDOW * sample_rate
+
+
 def _subfolder(name: str) -> str:
     """The first folder of a recording's path; nothing for one that is in none."""
     first, slash, _ = name.partition("/")
     return first if slash else ""
 
 
-class TrainingSegments(Dataset[Tensor]):
+class TrainingSegments(Dataset[Segment]):
     """Random segments (C, N), endless; item g follows from (seed, g) and the data alone.
 
     Each moment of the recordings is as likely as any other, but for `weights`; pauses are taken
@@ -163,6 +208,7 @@ class TrainingSegments(Dataset[Tensor]):
         level: dBFS (rms) that a recording gets, sampled anew for each segment between these two.
         weights: how much more often a subfolder is sampled from than by its duration.
         seed: of everything random.
+        augment: how segments are varied, see `audiolm.training.codec.augment.AUGMENT`.
     """
 
     def __init__(
@@ -173,9 +219,11 @@ class TrainingSegments(Dataset[Tensor]):
         level: tuple[float, float],
         weights: Mapping[str, float],
         seed: int,
+        augment: Mapping[str, float] | None = None,
     ) -> None:
         self.waveforms, self.spans, self.length = waveforms, spans, length
         self.level, self.seed = level, seed
+        self.augment = check_augment(augment)
         names = [_subfolder(waveforms.ids[i]) for i in spans["clip"]]
         unknown = set(weights) - set(names)
         if unknown:
@@ -190,21 +238,48 @@ class TrainingSegments(Dataset[Tensor]):
             )
         self._ends = np.cumsum(np.maximum(spans["frames"], length) * factor)
 
-    def __getitem__(self, g: int) -> Tensor:
+    def __getitem__(self, g: int) -> Segment:
         rng = np.random.default_rng([self.seed, g])
+        change = self.augment["speed"]
+        speed = float(rng.uniform(1 - change, 1 + change)) if change else 1.0
+        wanted = source_length(self.length, speed) if change else self.length
         for _ in range(TRIES):
             position = rng.random() * self._ends[-1]
             clip, first, frames = (
                 int(x) for x in self.spans[np.searchsorted(self._ends, position, side="right")]
             )
-            length = min(frames, self.length)
+            length = min(frames, wanted)
             start = first + int(rng.integers(frames - length + 1))
             waveform = self.waveforms.read(clip, start, length)
             rms = float(self.waveforms.rms[clip])
             if float(waveform.square().mean().sqrt()) > QUIET * rms:
                 break
+        nyquist = self.waveforms.sample_rate / 2
+        bandwidth = min(nyquist, speed * float(self.waveforms.bandwidths[clip]))
+        if any(self.augment.values()):
+            varied, noisy = self._varied(waveform.numpy(), rms, speed, rng)
+            waveform = torch.from_numpy(np.ascontiguousarray(varied))
+            bandwidth = nyquist if noisy else bandwidth
         gain = 10 ** (rng.uniform(*self.level) / 20) / rms
-        return torch.nn.functional.pad(waveform * gain, (0, self.length - length))
+        padded = torch.nn.functional.pad(waveform * gain, (0, self.length - waveform.shape[1]))
+        return Segment(padded, torch.tensor(bandwidth, dtype=torch.float32))
+
+    def _varied(
+        self, samples: NDArray[np.float32], rms: float, speed: float, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float32], bool]:
+        """Samples (C, N), varied; and whether with noise, which fills the whole band."""
+        options, rate = self.augment, self.waveforms.sample_rate
+        if options["speed"]:
+            length = min(self.length, max(1, int(samples.shape[1] / speed)))
+            samples = change_speed(samples, rate, speed, length)
+        if options["tilt"]:
+            samples = tilt_spectrum(samples, float(rng.uniform(-1, 1)) * options["tilt"])
+        if rng.random() < options["room"]:
+            samples = add_room(samples, rate, rng)
+        noisy = bool(rng.random() < options["noise"])
+        if noisy:
+            samples = add_noise(samples, rms, rng)
+        return (samples if rng.random() < 0.5 else -samples), noisy
 
 
 class ValidationSegments(Dataset[Tensor]):
@@ -241,6 +316,7 @@ def check_segment_settings(
     weights: Mapping[str, float] | None = None,
     valid_fraction: float = 0.05,
     num_valid: int = 96,
+    augment: Mapping[str, float] | None = None,
 ) -> None:
     """Raise ValueError for settings of `WaveformData` out of range, before anything is decoded."""
     if batch_size < 1:
@@ -260,6 +336,7 @@ def check_segment_settings(
         raise ValueError(
             f"data.weights={weights} must be {{SUBFOLDER: FACTOR, ...}} with factors of 0 or more"
         )
+    check_augment(augment)
 
 
 def _is_number(value: Any) -> bool:
@@ -279,6 +356,7 @@ class WaveformData(pl.LightningDataModule):
         weights: see `TrainingSegments`.
         valid_fraction: share of the recordings for validation, by a hash of their names.
         num_valid: validation segments, at most.
+        augment: see `TrainingSegments`; validation segments are as they are.
         seed: of the order and the crops.
         num_workers: processes that read ahead; 0 reads in the training process.
 
@@ -297,12 +375,13 @@ class WaveformData(pl.LightningDataModule):
         weights: Mapping[str, float] | None = None,
         valid_fraction: float = 0.05,
         num_valid: int = 96,
+        augment: Mapping[str, float] | None = None,
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
         super().__init__()
         check_segment_settings(
-            segment, valid_segment, batch_size, level, weights, valid_fraction, num_valid
+            segment, valid_segment, batch_size, level, weights, valid_fraction, num_valid, augment
         )
         length, valid_length = (
             segment_length(seconds, waveforms.sample_rate, hop_length)
@@ -326,7 +405,7 @@ class WaveformData(pl.LightningDataModule):
                 f"{length / waveforms.sample_rate:.2f} s; add longer ones, or lower data.segment"
             )
         self.train_segments = TrainingSegments(
-            waveforms, self.train_spans, length, (level[0], level[1]), weights or {}, seed
+            waveforms, self.train_spans, length, (level[0], level[1]), weights or {}, seed, augment
         )
         self.valid_segments = ValidationSegments(
             waveforms, self.valid_spans, valid_length, sum(level) / 2, num_valid

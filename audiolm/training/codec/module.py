@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.codec.distances import MultiScaleMel, mel_distance, si_snr, time_loss
-from audiolm.codec.network.layers import use_fast_elu
 from audiolm.codec.settings import build_model, check_settings
 from audiolm.training.codec.adversarial import Adversary
 from audiolm.training.codec.balancer import Balancer
-from audiolm.training.codec.data import SILENT, WaveformData
+from audiolm.training.codec.data import SILENT, Segment, WaveformData
 from audiolm.training.codec.initialise import initialise_on_data
+from audiolm.training.codec.layers import use_training_layers
 from audiolm.training.codec.options import (
     checked_adversarial,
     checked_floor,
@@ -84,7 +84,7 @@ class CodecTraining(pl.LightningModule):
         quantization: dict[str, Any],
         adversarial: dict[str, Any],
         optim: dict[str, Any],
-        warmup: float = 0.0,
+        warmup: float = 0.3,
         mel_floor: Sequence[float] = (-20.0, -34.0),
         mel_rise: float = 1.0,
         clip: float = 1.0,
@@ -106,7 +106,7 @@ class CodecTraining(pl.LightningModule):
         self.optim, self.warmup, self.clip, self.seed = optim, warmup, clip, seed
         torch.manual_seed(seed)
         self.model = build_model(self.settings)
-        use_fast_elu(self.model)
+        use_training_layers(self.model)
         self.mel_floor = checked_floor(mel_floor)
         if not mel_rise > 0:
             raise ValueError(f"mel_rise={mel_rise} must be above 0")
@@ -197,9 +197,10 @@ class CodecTraining(pl.LightningModule):
         """Training segments (end - begin, C, N)."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, WaveformData)
-        return torch.stack([data.train_segments[i] for i in range(begin, end)]).to(self.device)
+        segments = [data.train_segments[i].waveform for i in range(begin, end)]
+        return torch.stack(segments).to(self.device)
 
-    def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Segment, batch_idx: int) -> None:
         step = self.trainer.global_step
         # The same random numbers in a resumed run.
         self._generator = torch.Generator().manual_seed(_word(self.seed, step))
@@ -218,7 +219,8 @@ class CodecTraining(pl.LightningModule):
         vectors = vectors[:: -(-len(vectors) // MOST_LATENTS)]
         initialise_codebooks(self.model.quantizer, vectors, self.seed)
 
-    def training_step(self, waveform: Tensor, batch_idx: int) -> None:
+    def training_step(self, batch: Segment, batch_idx: int) -> None:
+        waveform, bandwidth = batch
         self._set_mel_loss()
         frozen = self.quantizes and self.quantization["freeze_encoder"]
         with torch.no_grad() if frozen else nullcontext():
@@ -241,7 +243,7 @@ class CodecTraining(pl.LightningModule):
         parts["latents"] = (latents.square().mean() - 1).clamp(min=0)
         decoded = self.model.decoder(decoder_input)[..., : waveform.shape[-1]]
         audible = {"time": time_loss(decoded, waveform)}
-        audible["mel"] = self._mel_loss(decoded, waveform)
+        audible["mel"] = self._mel_loss(decoded, waveform, bandwidth)
         if self.adversary is not None and self._past(self.adversarial["start"]):
             parts["discriminator"] = self._train_discriminator(waveform, decoded)
             audible |= self.adversary.generator_losses(waveform, decoded)._asdict()
@@ -292,11 +294,13 @@ class CodecTraining(pl.LightningModule):
                 f"ckpt_path=last, or start anew where there is none"
             )
 
-    def _mel_loss(self, estimate: Tensor, target: Tensor) -> Tensor:
+    def _mel_loss(
+        self, estimate: Tensor, target: Tensor, bandwidth: Tensor | None = None
+    ) -> Tensor:
         """L1 + L2 of log-mel spectra, each item at one level, so that quiet ones count as much."""
         rms = target.square().mean(dim=(1, 2), keepdim=True).sqrt()
         gain = MEL_LEVEL / rms.clamp(min=QUIETEST)
-        l1, l2 = self.mel(estimate * gain, target * gain)
+        l1, l2 = self.mel(estimate * gain, target * gain, bandwidth)
         total: Tensor = l1 + l2
         return total
 

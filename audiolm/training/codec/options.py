@@ -28,15 +28,15 @@ ADVERSARIAL: dict[str, Any] = {
     "features": 3.0,  # weight of the distance of the discriminator's features
     "filters": 32,
     "n_ffts": [1024, 2048, 512],
-    "update_probability": 2 / 3,  # of the discriminator at a step, so that it does not win
+    "update_probability": 0.667,  # of the discriminator at a step, so that it does not win
     "lr": 3e-4,
 }
 
 
 QUANTIZATION: dict[str, Any] = {
-    "start": 0.0,  # share of the steps before which the latents get noise instead
-    "noise": [0.1, 0.5],  # its standard deviation, as a share of the latents' rms
-    "freeze_encoder": False,  # encoder and codebooks stay as they are from `start` on
+    "start": 0.65,  # share of the steps before which the latents get noise instead
+    "noise": [0.0, 0.4],  # its standard deviation, as a share of the latents' rms
+    "freeze_encoder": True,  # encoder and codebooks stay as they are from `start` on
     "levels": None,  # numbers of codebooks to sample from; None is n_q, its half, ... to 2
     "decay": 0.99,  # of the averages that codebooks follow
     "dead_below": 0.15,  # a code used less than this share of the mean is replaced

@@ -17,7 +17,8 @@ from audiolm.batches.windows import WindowBatch
 from audiolm.model.checkpoint import CHECKPOINT_FORMAT, build_model
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import drop_conditions
-from audiolm.model.loss import bits_per_second, codebook_nats, lay_out, mean_nats
+from audiolm.model.likelihood import Prediction, predict
+from audiolm.model.loss import bits_per_second, mean_nats
 from audiolm.training.lm.clock import StepClock
 from audiolm.training.loggers.metrics_csv import MetricsCSV
 from audiolm.training.optimisation import (
@@ -29,19 +30,10 @@ from audiolm.training.optimisation import (
 Batch = WindowBatch
 
 
-def with_noise(steps: Tensor, is_code: Tensor, codebook_size: int, share: float) -> Tensor:
-    """Steps (B, K, S) with some of their codes replaced by random ones.
-
-    In each row another share of them, 0 to twice `share`. A model that has only ever read true
-    codes memorises a small set from them: its first wrong code in generation takes it where
-    nothing was learnt, and its conditions are of no use to it.
-
-    Source: the idea of scheduled sampling (Bengio et al. 2015), with noise in place of samples.
-    """
-    shares = 2 * share * torch.rand(len(steps), 1, 1)
-    replaced = (torch.rand(steps.shape) < shares).to(steps.device) & is_code
-    noise = torch.randint(codebook_size, steps.shape).to(steps.device)
-    return torch.where(replaced, noise, steps)
+def check_history_noise(history_noise: float) -> None:
+    """Raise ValueError for a share of random codes that is out of range."""
+    if not 0 <= history_noise <= 0.5:
+        raise ValueError(f"history_noise={history_noise} must be from 0 to 0.5")
 
 
 class LanguageModelTraining(pl.LightningModule):
@@ -80,8 +72,7 @@ class LanguageModelTraining(pl.LightningModule):
         data: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= history_noise <= 0.5:
-            raise ValueError(f"history_noise={history_noise} must be from 0 to 0.5")
+        check_history_noise(history_noise)
         self.save_hyperparameters()
         self.history_noise = history_noise
         self.vocabulary = (
@@ -101,26 +92,18 @@ class LanguageModelTraining(pl.LightningModule):
         zeros = torch.zeros(self.model.num_codebooks, device=self.device, dtype=torch.float64)
         return zeros, zeros.clone(), zeros[0].clone()
 
-    def logits(self, batch: Batch, history_noise: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits (B, K, S, V') of a batch, the steps (B, K, S) they predict, and which count."""
-        steps, mask = lay_out(
-            batch["codes"],
-            batch["lengths"],
-            batch["reaches_end"] if self.model.end_token else None,
+    def predict(self, batch: Batch, history_noise: float = 0.0) -> Prediction:
+        """What the model expects of a batch."""
+        return predict(
+            self.model,
             self.pattern,
             self.context_frames,
-            self.model.special,
+            batch["codes"],
+            batch["lengths"],
+            batch["reaches_end"],
+            batch["conditions"],
+            history_noise,
         )
-        conditions = batch["conditions"] if self.vocabulary else None
-        read = steps
-        if history_noise:
-            is_code = mask & (steps < self.model.codebook_size)
-            read = with_noise(steps, is_code, self.model.codebook_size, history_noise)
-        return self.model(read, conditions), steps, mask
-
-    def nats(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed nats (K,) and numbers of predictions (K,) of a batch; the end token is one."""
-        return codebook_nats(*self.logits(batch))
 
     def on_train_start(self) -> None:
         for logger in self.trainer.loggers:
@@ -143,7 +126,7 @@ class LanguageModelTraining(pl.LightningModule):
         if self.vocabulary is not None and self.vocabulary.drop:
             dropped = drop_conditions(batch["conditions"], self.vocabulary.drop)
             batch = {**batch, "conditions": dropped}
-        nats, counts = codebook_nats(*self.logits(batch, self.history_noise))
+        nats, counts = self.predict(batch, self.history_noise).nats()
         frames = batch["lengths"].sum()
         mean = mean_nats(nats.detach(), counts)
         if not bool(torch.isfinite(mean)):
@@ -183,7 +166,7 @@ class LanguageModelTraining(pl.LightningModule):
         self._valid = self._no_nats()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        sums = (*self.nats(batch), batch["lengths"].sum())
+        sums = (*self.predict(batch).nats(), batch["lengths"].sum())
         for total, new in zip(self._valid, sums, strict=True):
             total += new
 

@@ -16,38 +16,19 @@ import torch
 from numpy.typing import NDArray
 
 from audiolm.batches.buckets import TrainingBatches
+from audiolm.batches.loaders import TokenBatches
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import num_steps
-from audiolm.tokens import (
-    TokenStore,
-    count_codes,
-    mix_counts,
-    unigram_cross_entropy,
-    unigram_entropy,
-)
-from audiolm.tokens.baselines import Baselines
-from audiolm.training.lm.data import TokenData
+from audiolm.tokens import TokenStore
+from audiolm.tokens.baselines import Baselines, unigram_baselines
+from audiolm.training.callbacks.ema import EMA
 from audiolm.training.lm.module import LanguageModelTraining
 
 
-def measure_baselines(data: TokenData) -> Baselines:
-    """The baselines of what is trained on and of the validation set."""
-    stores, mix = data.mix.stores, data.mix
-    train = [
-        count_codes(store, split.train).counts
-        for store, split in zip(stores, data.splits, strict=True)
-    ]
-    mixed = mix_counts(train, mix.shares)
-    if total := data.valid_frames:
-        validation = [
-            (count_codes(store, split.valid).counts, int(split.valid["frames"].sum()) / total)
-            for store, split in zip(stores, data.splits, strict=True)
-            if len(split.valid)
-        ]
-        unigram = unigram_cross_entropy(mixed, mix_counts(*zip(*validation, strict=True)))
-    else:
-        unigram = unigram_entropy(mixed)
-    return Baselines(math.log(mix.codebook_size), tuple(float(x) for x in unigram))
+def measure_baselines(data: TokenBatches) -> Baselines:
+    """The baselines of what is trained on and of the validation set, in a few seconds."""
+    train, valid = [s.train for s in data.splits], [s.valid for s in data.splits]
+    return unigram_baselines(data.mix.stores, train, valid, data.mix.shares)
 
 
 def estimate_memory(
@@ -78,13 +59,14 @@ def estimate_memory(
 
 def describe_plan(
     module: LanguageModelTraining,
-    data: TokenData,
+    data: TokenBatches,
     baselines: Baselines,
     trainer: pl.Trainer,
-    ema_decay: float | None,
 ) -> str:
     """The plan as lines to print, one number each."""
     max_steps, precision = trainer.max_steps, trainer.precision
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    ema = next((callback for callback in callbacks if isinstance(callback, EMA)), None)
     mix, model = data.mix, module.model
     context, codebooks = module.hparams["context_frames"], mix.num_codebooks
     parts = trainer.accumulate_grad_batches * trainer.world_size
@@ -94,11 +76,11 @@ def describe_plan(
         model,
         data.batch_size,
         steps,
-        ema=ema_decay is not None,
+        ema=ema is not None,
         kernel=module.hparams["model"].get("kernel", "auto"),
         bytes_each=4 if precision.startswith("32") else 2,
     )
-    average = "" if ema_decay is None else f", average of the weights with decay {ema_decay:g}"
+    average = "" if ema is None else f", average of the weights with decay {ema.decay:g}"
     per_second = codebooks * mix.frame_rate / math.log(2)  # nats per code to bits/s
     batches = data.training_batches(parts)
     passes = max_steps * batches.passes
@@ -118,15 +100,15 @@ def describe_plan(
             f"  run         {max_steps:,} steps{through}, "
             f"{precision}, {torch.get_num_threads()} threads",
             f"  memory      about {memory / 2**30:.1f} GiB a device for weights and activations",
-            f"  baselines   uniform {baselines.uniform:.3f} nats per code "
-            f"({baselines.uniform * per_second:.0f} bits/s), unigram "
+            f"  baselines   uniform {baselines.uniform_mean:.3f} nats per code "
+            f"({baselines.uniform_mean * per_second:.0f} bits/s), unigram "
             f"{baselines.unigram_mean:.3f} ({baselines.unigram_mean * per_second:.0f} bits/s)",
             f"              unigram by codebook: {' '.join(f'{x:.3f}' for x in baselines.unigram)}",
         ]
     )
 
 
-def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[str]:
+def _describe_stores(data: TokenBatches, passes: NDArray[np.float64]) -> Iterator[str]:
     """What is for training, validation and neither; of a mix, under a line for each store."""
     stores, shares = data.mix.stores, data.mix.shares
     for store, split, share, through in zip(stores, data.splits, shares, passes, strict=True):
@@ -141,7 +123,7 @@ def _describe_stores(data: TokenData, passes: NDArray[np.float64]) -> Iterator[s
             yield f"  test        {_amount(store, split.test)}, not used"
 
 
-def _describe_conditions(module: LanguageModelTraining, data: TokenData) -> Iterator[str]:
+def _describe_conditions(module: LanguageModelTraining, data: TokenBatches) -> Iterator[str]:
     """The conditions of the model, and what is skipped for them."""
     vocabulary = module.vocabulary
     if vocabulary is not None:

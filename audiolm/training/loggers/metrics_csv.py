@@ -13,6 +13,8 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
+from audiolm.run_folder import RunFolder
+
 Row = dict[str, str]
 
 
@@ -30,7 +32,7 @@ class MetricsCSV(Logger):
 
     def __init__(self, run_dir: str | Path) -> None:
         super().__init__()
-        self.path = Path(run_dir) / "metrics.csv"
+        self.path = RunFolder(Path(run_dir)).metrics
         self._columns: list[str] | None = None  # None until the old file has been looked at
         self._last_step = 0
 

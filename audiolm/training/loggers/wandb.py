@@ -20,6 +20,8 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
+from audiolm.run_folder import RunFolder
+
 _MODES = ("auto", "online", "offline", "disabled")
 
 
@@ -61,7 +63,7 @@ def make_wandb_logger(
         mode = os.environ.get("WANDB_MODE") or "online"
     if mode == "disabled" or getattr(rank_zero_only, "rank", 0) != 0:
         return None
-    folder = Path(run_dir).absolute() / "wandb"
+    folder = RunFolder(Path(run_dir).absolute()).wandb
     upload = f"upload later with: wandb sync {shlex.quote(str(folder))}/offline-run-*"
     try:
         import wandb

@@ -13,8 +13,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 from audiolm.model.checkpoint import read_checkpoint
+from audiolm.parallel import ignore_interrupts
 from audiolm.training.callbacks.checkpoints import AtomicCheckpointIO
-from audiolm.training.callbacks.interrupt import GracefulInterrupt, ignore_interrupts
+from audiolm.training.callbacks.interrupt import GracefulInterrupt
 
 from ..conftest import Batches
 

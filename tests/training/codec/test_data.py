@@ -50,6 +50,16 @@ def segments(waveforms: Waveforms, length: int = 100, **change: object) -> Train
     return TrainingSegments(waveforms, spans(waveforms), length, **options)
 
 
+class Cut:
+    """The waveforms of segments, without their bandwidths."""
+
+    def __init__(self, segments: TrainingSegments) -> None:
+        self.segments = segments
+
+    def __getitem__(self, g: int) -> torch.Tensor:
+        return self.segments[g].waveform
+
+
 # ---- The cache
 
 
@@ -167,12 +177,29 @@ def test_odd_names(folder: Path) -> None:
     WaveformData(waveforms, 10, segment=0.1)
 
 
+def test_bandwidth_is_where_a_recording_ends(tmp_path: Path) -> None:
+    """White noise at 800 Hz has 400 Hz; the same, upsampled to 4,000 Hz, has no more."""
+    noise = np.random.default_rng(0).standard_normal(8000) * 0.1
+    write(tmp_path / "in" / "wide.wav", noise, 4000)
+    write(tmp_path / "in" / "narrow.wav", noise, 800)
+    waveforms = load(tmp_path / "in", sample_rate=4000)
+    bandwidths = dict(zip(waveforms.ids, waveforms.bandwidths, strict=True))
+    assert bandwidths["wide.wav"] > 1900 and 350 < bandwidths["narrow.wav"] < 450
+    made = segments(waveforms, augment={"speed": 0.1})
+    found = sorted(float(made[g].bandwidth) for g in range(40))
+    assert 0.9 * 350 < found[0] < 450 and 1800 < found[-1] <= 2000
+    assert len({round(b) for b in found if b < 600}) > 5  # it moves with the speed
+    noisy = segments(waveforms, augment={"noise": 1.0})
+    assert all(float(noisy[g].bandwidth) == 2000 for g in range(10))
+
+
 # ---- Segments
 
 
-def test_a_segment_follows_from_seed_and_number(folder: Path) -> None:
+@pytest.mark.parametrize("augment", [{}, {"speed": 0.1, "tilt": 0.3, "noise": 0.5, "room": 0.5}])
+def test_a_segment_follows_from_seed_and_number(folder: Path, augment: dict[str, float]) -> None:
     waveforms = load(folder)
-    one, two, other = segments(waveforms), segments(waveforms), segments(waveforms, seed=1)
+    one, two, other = (Cut(segments(waveforms, seed=seed, augment=augment)) for seed in (0, 0, 1))
     assert all(torch.equal(one[g], two[g]) for g in (5, 0, 9_999_999))
     assert not torch.equal(one[5], other[5]) and not torch.equal(one[5], one[6])
 
@@ -180,7 +207,7 @@ def test_a_segment_follows_from_seed_and_number(folder: Path) -> None:
 def test_segments_lie_inside_their_recording_at_a_level_sampled_anew(tmp_path: Path) -> None:
     for i in range(3):
         write(tmp_path / "in" / f"{i}.wav", np.full(150 + i, 0.1 + 0.2 * i))
-    found = segments(load(tmp_path / "in"))
+    found = Cut(segments(load(tmp_path / "in")))
     levels = []
     for g in range(60):
         assert found[g].shape == (1, 100) and float(found[g].std()) < 1e-6  # nothing beside it
@@ -223,10 +250,10 @@ def test_all_weights_0(tmp_path: Path) -> None:
 def test_short_recordings_are_padded_and_pauses_avoided(tmp_path: Path) -> None:
     sound = np.concatenate([np.zeros(2000), np.full(400, 0.5), np.zeros(2000)])
     write(tmp_path / "in" / "pauses.wav", sound)
-    found = segments(load(tmp_path / "in"))
+    found = Cut(segments(load(tmp_path / "in")))
     # Ten tries of 1 in 8.8: most segments have sound, where 89% would be a pause.
     assert sum(bool(found[g].any()) for g in range(100)) > 60
-    long = segments(load(tmp_path / "in"), length=5000)[0]
+    long = Cut(segments(load(tmp_path / "in"), length=5000))[0]
     assert long.shape == (1, 5000) and not long[:, 4400:].any() and bool(long[:, 2100].any())
 
 

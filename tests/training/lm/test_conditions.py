@@ -125,7 +125,7 @@ def test_a_row_is_scored_alone_as_in_a_batch(
             conditioning=vocabulary.settings(),
         ).eval()
         for batch in serve(data_of(labelled, vocabulary, pattern=pattern), 0, 4):
-            nats, counts = module.nats(batch)
+            nats, counts = module.predict(batch).nats()
             assert counts.tolist() == [
                 int(batch["lengths"].sum()) + int(batch["reaches_end"].sum()) * (k == 0)
                 for k in range(3)
@@ -140,7 +140,7 @@ def test_a_row_is_scored_alone_as_in_a_batch(
                     "reaches_end": batch["reaches_end"][b : b + 1],
                     "conditions": row,
                 }
-                alone.append(module.nats(one))  # type: ignore[arg-type]
+                alone.append(module.predict(one).nats())  # type: ignore[arg-type]
             torch.testing.assert_close(sum(x[0] for x in alone), nats, rtol=1e-5, atol=1e-4)
 
 
@@ -161,7 +161,7 @@ def test_conditions_can_be_learnt(labelled: TokenStore, tiny_codec: EncodecCodec
     optimizer = torch.optim.Adam(module.model.parameters(), 1e-2)
     for _ in range(60):
         optimizer.zero_grad()
-        nats, counts = module.nats(batch)
+        nats, counts = module.predict(batch).nats()
         (nats.sum() / counts.sum()).backward()
         optimizer.step()
     # Blind, the three codes of each row cost ln 3 for the first and nothing for the others.

@@ -1,0 +1,111 @@
+"""What a codec's training config builds, and what is said when it is over."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from pathlib import Path
+
+from hydra.utils import instantiate
+from lightning.pytorch import Callback, Trainer
+from omegaconf import DictConfig
+
+from audiolm.cli.build import plain
+from audiolm.cli.training import files_of_callbacks, make_callbacks, make_trainer
+from audiolm.codec.local import save_local
+from audiolm.model.checkpoint import read_checkpoint
+from audiolm.run_folder import RunFolder
+from audiolm.training import make_optimizer
+from audiolm.training.codec.data import (
+    WaveformData,
+    Waveforms,
+    check_segment_settings,
+    segment_length,
+)
+from audiolm.training.codec.module import CodecTraining
+from audiolm.training.codec.options import check_trainer, segment_options
+
+WAVEFORMS = Path("data/waveforms")
+
+
+def make_codec_module(cfg: DictConfig) -> CodecTraining:
+    """The untrained codec of the config, once all of its settings have been checked."""
+    check_trainer(cfg.trainer, cfg.data.batch_size, cfg.clip)
+    if cfg.data.source is None:
+        raise ValueError("a store holds codes and no recordings; pass data=folder data.path=DIR")
+    if cfg.data.path is None:  # MissingMandatoryValue for none at all
+        raise ValueError("data.path=null must be a folder")
+    data = segment_options(plain(cfg.data))
+    check_segment_settings(**data)
+    path = str(Path(cfg.data.path).resolve())
+    module = CodecTraining(
+        settings=plain(cfg.codec_model),
+        losses=plain(cfg.losses),
+        quantization=plain(cfg.quantization),
+        adversarial=plain(cfg.adversarial),
+        optim=plain(cfg.optim),
+        warmup=cfg.warmup,
+        mel_floor=list(cfg.mel_floor),
+        mel_rise=cfg.mel_rise,
+        clip=cfg.clip,
+        seed=cfg.seed,
+        data=data | {"path": path, "weights": data["weights"] or {}},
+    )
+    make_optimizer(module.model, cfg.trainer.max_steps, **module.optim)
+    hop = int(module.model.encoder.hop_length)
+    length = segment_length(data["segment"], module.settings["sample_rate"], hop)
+    module.check_plan(length, cfg.trainer.max_steps)
+    return module
+
+
+def make_codec_trainer(cfg: DictConfig, run: RunFolder) -> Trainer:
+    """Lightning's trainer of one device."""
+    # The discriminator's rate follows the steps of the run, also before its own first one.
+    warnings.filterwarnings("ignore", message=r"Detected call of `lr_scheduler.step\(\)`")
+    given = {**files_of_callbacks(run), "reconstructions": {"folder": run.reconstructions}}
+    callbacks: list[Callback] = make_callbacks(cfg.callbacks, given)
+    trainer = make_trainer(cfg, run, callbacks)
+    if trainer.world_size > 1:
+        raise ValueError(
+            f"trainer.devices={cfg.trainer.devices}: a codec is trained on one device; pass "
+            f"trainer.devices=1"
+        )
+    return trainer
+
+
+def make_waveforms(cfg: DictConfig, module: CodecTraining) -> WaveformData:
+    """The recordings of the config, decoded once."""
+    instantiate(cfg.data.source, _convert_="all")  # which makes or fetches what is not there
+    waveforms = Waveforms(
+        Path(cfg.data.path),
+        Path(cfg.data.store or WAVEFORMS),
+        module.settings["sample_rate"],
+        module.settings["channels"],
+    )
+    for name, reason in waveforms.skipped.items():
+        print(f"skipped   {name}: {reason}")
+    return WaveformData(
+        waveforms,
+        int(module.model.encoder.hop_length),
+        seed=cfg.seed,
+        num_workers=cfg.data.num_workers,
+        **segment_options(plain(cfg.data)),
+    )
+
+
+def report_codec(trainer: Trainer, module: CodecTraining, run: RunFolder) -> None:
+    """Write the codec; say where it is, and what to run next."""
+    checkpoint = read_checkpoint(run.chosen_checkpoint())
+    weights = {
+        name.removeprefix("model."): tensor
+        for name, tensor in checkpoint["state_dict"].items()
+        if name.startswith("model.")
+    }
+    path = save_local(module.settings, weights, run.codec / "codec")
+    print(f"finished  {trainer.global_step:,} steps")
+    print(f"codec     {path}")
+    print(f"metrics   {run.metrics}")
+    print(
+        f"next      python scripts/train.py data=folder data.path=DIR codec=local "
+        f"codec.path={shlex.quote(str(path.parent))}"
+    )

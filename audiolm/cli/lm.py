@@ -1,0 +1,178 @@
+"""What a language model's training config builds, and what is said when it is over."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from audiolm.batches.conditions import check_conditioning, read_vocabulary
+from audiolm.batches.loaders import check_data_settings
+from audiolm.cli.build import make_sampling, plain
+from audiolm.cli.compose import CONFIGS
+from audiolm.cli.store import codes, store_weights
+from audiolm.cli.training import Reporting, files_of_callbacks, make_callbacks
+from audiolm.codec import EncodecCodec
+from audiolm.generation.engines.build import find_compiler
+from audiolm.generation.sampling import check_sampling
+from audiolm.model.checkpoint import build_model
+from audiolm.run_folder import RunFolder
+from audiolm.tokens import Mix, TokenStore
+from audiolm.tokens.baselines import Baselines
+from audiolm.training import LanguageModelTraining, TokenData, make_optimizer
+from audiolm.training.lm.module import check_history_noise
+from audiolm.training.resume import check_same_run, checkpoint_vocabulary
+
+NOT_IN_CHECKPOINTS = ("source", "callbacks")  # of `data`: they name code
+
+
+def module_settings(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
+    """Arguments of `LanguageModelTraining`, but for what the model is conditioned on."""
+    return {
+        "model": plain(cfg.model),
+        "pattern": cfg.pattern.name,
+        "codec": codec.identity(),
+        "context_frames": round(cfg.context * codec.frame_rate),
+        "optim": plain(cfg.optim),
+        "history_noise": cfg.history_noise,
+        "seed": cfg.seed,
+        "data": _describe_data(cfg, codec),
+    }
+
+
+def _describe_data(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
+    """Where the codes come from and how they are dealt out, as plain data with absolute paths."""
+    data = {key: value for key, value in plain(cfg.data).items() if key not in NOT_IN_CHECKPOINTS}
+    if "path" in data:
+        data["path"] = str(Path(data["path"]).resolve())
+    stores = store_weights(cfg, codec)
+    return {
+        **data,
+        "stores": {str(Path(folder).resolve()): weight for folder, weight in stores.items()},
+        "accumulate_grad_batches": cfg.trainer.accumulate_grad_batches,
+    }
+
+
+def check_run(cfg: DictConfig, settings: dict[str, Any], resume_from: Path | None) -> None:
+    """Refuse what can be known to be wrong before hours of recordings are encoded for it.
+
+    Raises:
+        ValueError: in one line.
+    """
+    check_data_settings(cfg.data.batch_size, cfg.data.valid_fraction)
+    build_model(
+        settings["model"],
+        settings["pattern"],
+        settings["codec"],
+        settings["context_frames"],
+        device="meta",
+    )
+    check_history_noise(cfg.history_noise)
+    make_optimizer(nn.Linear(1, 1), cfg.trainer.max_steps, **settings["optim"])
+    conditioning = plain(cfg.conditioning)
+    check_conditioning(**conditioning)
+    if resume_from is not None:
+        check_same_run(settings, conditioning, resume_from, cfg.trainer.max_steps)
+    if cfg.compile:
+        find_compiler()
+
+
+def make_module_and_data(
+    cfg: DictConfig, codec: EncodecCodec, settings: dict[str, Any], resume_from: Path | None
+) -> tuple[LanguageModelTraining, TokenData]:
+    """The untrained model, or the one to resume, and its codes; which are encoded first."""
+    store: TokenStore | Mix = codes(cfg, codec)
+    vocabulary = read_vocabulary(  # its names stand in the stores
+        store if isinstance(store, Mix) else Mix([store]),
+        cfg.data.valid_fraction,
+        settings["context_frames"],
+        **plain(cfg.conditioning),
+    )
+    if resume_from is not None and vocabulary is not None:
+        vocabulary = checkpoint_vocabulary(vocabulary, resume_from)
+    torch.manual_seed(cfg.seed)
+    conditioning = None if vocabulary is None else vocabulary.settings()
+    module = LanguageModelTraining(**settings, conditioning=conditioning)
+    if cfg.callbacks.samples is not None and cfg.callbacks.samples.num_samples:
+        check_sampling(make_sampling(cfg), module.model, module.vocabulary)
+    if cfg.compile:
+        module.model.compile()
+    data = TokenData(
+        store,
+        context_frames=settings["context_frames"],
+        batch_size=cfg.data.batch_size,
+        valid_fraction=cfg.data.valid_fraction,
+        seed=cfg.seed,
+        num_workers=cfg.data.num_workers,
+        pattern=settings["pattern"],
+        end_token=module.model.end_token,
+        vocabulary=module.vocabulary,
+    )
+    return module, data
+
+
+def make_lm_callbacks(cfg: DictConfig, codec: EncodecCodec, run: RunFolder) -> list[Callback]:
+    """The callbacks of the config, and those that its source of recordings brings."""
+    configs = dict(cfg.callbacks)
+    if cfg.callbacks.samples is not None and cfg.callbacks.samples.num_samples:
+        configs |= cfg.data.get("callbacks", {})  # they score samples
+    sampled = {"codec": codec, "sampling": make_sampling(cfg), "seed": cfg.seed}
+    given = {
+        **files_of_callbacks(run),
+        "samples": {**sampled, "folder": run.samples},
+        "demo": {**sampled, "run_dir": run.path},
+    }
+    return make_callbacks(configs, given)
+
+
+def save_codec_copy(codec: EncodecCodec, run: RunFolder) -> None:
+    """Keep a local codec beside the checkpoints, so that the folder is complete."""
+    if codec.identity()["kind"] == "local":
+        codec.save(run.codec)
+
+
+def report(
+    cfg: DictConfig, trainer: Trainer, run: RunFolder, data: TokenData, baselines: Baselines
+) -> None:
+    """Where the result is, what the callbacks found, and what to run next."""
+    step = trainer.global_step
+    early = f" of {trainer.max_steps:,}: the validation loss no longer fell"
+    print(f"finished  {step:,} steps{early if step < trainer.max_steps else ''}")
+    best = run.best_validation().get("nats_per_code")
+    if best is not None:
+        print(
+            f"best      validation loss {best:.3f} nats per code (baselines: "
+            f"unigram {baselines.unigram_mean:.3f}, uniform {baselines.uniform_mean:.3f})"
+        )
+    if run.samples.is_dir():
+        print(f"samples   {run.samples}")
+    if run.metrics.is_file():  # not after fewer steps than are logged
+        print(f"metrics   {run.metrics}")
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, Reporting):
+            callback.report()
+    print(f"next      {command_to_generate(run.chosen_checkpoint(), cfg, data)}")
+
+
+def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:
+    """The command that generates with the run's sampling and its first sample's conditions."""
+    arguments = [f"ckpt_path={checkpoint}"]
+    for conditions in data.examples(1):
+        known = data.conditions.vocabulary.labels if data.conditions else {}
+        for column, value in conditions.items():
+            # Not a vector, which is not an argument of a command, nor a name that only validation
+            # clips have.
+            if isinstance(value, str) and value in known.get(column, [value]):
+                arguments.append(f"conditioning.{column}={value}")
+        arguments.append(f"duration={cfg.context:g}")  # at most: samples have an end token
+    usual: Any = OmegaConf.load(CONFIGS / "sampling" / "default.yaml")
+    for name, value in plain(cfg.sampling).items():
+        if value != usual[name]:
+            arguments.append(f"sampling.{name}={json.dumps(value, separators=(',', ':'))}")
+    return shlex.join(["python", "scripts/generate.py", *arguments])
