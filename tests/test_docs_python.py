@@ -1,11 +1,9 @@
-"""Every line of code in docs/python.md runs, in its order, on a run that has learnt nothing."""
+"""The code of docs/python.md and of the README runs, in its order, on an untrained model."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +12,11 @@ from audiolm.audio import read_audio, write_wav
 from audiolm.codec import EncodecCodec
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 
+from .pages import examples, run_page
 from .tools.untrained import save_untrained
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "python.md"
 RUN = Path("runs/digits/2026-12-01_10-00-00")
 
 
@@ -36,12 +36,14 @@ def run(
 
 
 def test_the_page_runs(run: None) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
-    assert len(blocks) > 8
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
+    assert len(list(examples(PAGE))) > 8
+    names = run_page(PAGE)
     assert Path("seven.wav").is_file() and Path("seven.json").is_file()
     assert len(list(Path("digits").glob("*.png"))) == 10
     assert read_audio("live.wav")[0].shape == (1, 60 * 800)
     assert names["score"].bits_per_second > 0 and names["likeliest"] in "0123456789"
+
+
+def test_the_readme_s_python_runs(run: None) -> None:
+    assert list(examples(ROOT / "README.md"))
+    run_page(ROOT / "README.md")
