@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+if not CONFIGS.is_dir():  # the package is installed apart from the repository that the script is of
+    CONFIGS = Path(sys.argv[0]).resolve().parent.parent / "configs"
 
 
 def compose(config_name: str, overrides: list[str]) -> DictConfig:
