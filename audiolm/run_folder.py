@@ -150,13 +150,13 @@ class RunFolder:
         if ckpt_path is None:
             if self.last_checkpoint.exists() and not is_helper_process():
                 raise ValueError(
-                    f"{self.path} holds a run already; go on with it by ckpt_path=last, or choose "
+                    f"{self.path} holds a run already; resume it with ckpt_path=last, or choose "
                     f"another hydra.run.dir"
                 )
             return None
         path = self.last_checkpoint if ckpt_path == "last" else Path(ckpt_path)
         if not path.is_file():
-            what = f"no run named {name} to go on with" if ckpt_path == "last" else "no such file"
+            what = f"no run named {name} to resume" if ckpt_path == "last" else "no such file"
             raise FileNotFoundError(
                 f"ckpt_path={ckpt_path}: {what}; pass hydra.run.dir=DIR of the run, or the "
                 f"checkpoint file itself"

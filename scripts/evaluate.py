@@ -1,4 +1,4 @@
-"""What a trained model is worth: python scripts/evaluate.py [key=value]
+"""Evaluate a trained model: python scripts/evaluate.py [key=value]
 
 On validation recordings: the loss beside its baselines, in bits of audio, and calibration. On
 samples: how far they are from validation clips, and what they have from the training set.

@@ -76,7 +76,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
 
 
 def _run_dir(name: str, ckpt_path: str | None) -> str:
-    """runs/NAME/TIME, or the newest run of that name when it is to be gone on with."""
+    """runs/NAME/TIME, or the newest run of that name when it is to be resumed."""
     if ckpt_path == "last":
         newest = RunFolder.newest(name=name)
         if newest is not None:

@@ -59,7 +59,7 @@ def _config_line(message: str, config_name: str) -> str:
 
 def _unknown_key(key: str, config_name: str) -> str:
     near = nearest(key, sorted(all_keys(compose(config_name, []))))
-    return f"{key} is no setting{near}; see all with --cfg job"
+    return f"{key} is not a setting{near}; see all with --cfg job"
 
 
 def _one_line(message: str) -> str:

@@ -147,8 +147,8 @@ def report(
     best = run.best_validation().get("nats_per_code")
     if best is not None:
         print(
-            f"best      validation loss {best:.3f} nats per code, "
-            f"unigram {baselines.unigram_mean:.3f}, uniform {baselines.uniform_mean:.3f}"
+            f"best      validation loss {best:.3f} nats per code (baselines: "
+            f"unigram {baselines.unigram_mean:.3f}, uniform {baselines.uniform_mean:.3f})"
         )
     if run.samples.is_dir():
         print(f"samples   {run.samples}")
@@ -166,7 +166,7 @@ def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> s
     for conditions in data.examples(1):
         known = data.conditions.vocabulary.labels if data.conditions else {}
         for column, value in conditions.items():
-            # Not a vector, which is no argument of a command, nor a name that only validation
+            # Not a vector, which is not an argument of a command, nor a name that only validation
             # clips have.
             if isinstance(value, str) and value in known.get(column, [value]):
                 arguments.append(f"conditioning.{column}={value}")

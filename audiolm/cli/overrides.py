@@ -48,7 +48,7 @@ PATHS = (
 def take_conditions(arguments: list[str]) -> tuple[dict[str, str | None], list[str]]:
     """The conditions of a sample, conditioning.COLUMN=VALUE, and the other arguments.
 
-    Columns and values are the user's, and may be anything: they are no overrides of Hydra's.
+    Columns and values are the user's, and may be anything: they are not overrides of Hydra's.
 
     Raises:
         ValueError: for no column or no value.

@@ -13,7 +13,7 @@ def play_hint(sample_rate: int, channels: int) -> str:
     """What raw sound is, and what to pipe it into."""
     layout = "mono" if channels == 1 else "stereo"
     return (
-        f"raw sound, 16 bits little-endian, {sample_rate} Hz, {layout}; to hear it: "
+        f"raw sound, 16 bits little-endian, {sample_rate} Hz, {layout}; to listen to it: "
         f"| aplay -f S16_LE -r {sample_rate} -c {channels}   or   "
         f"| ffplay -nodisp -autoexit -f s16le -ar {sample_rate} -ch_layout {layout} -"
     )
@@ -23,7 +23,8 @@ def play_hint(sample_rate: int, channels: int) -> str:
 def standard_output() -> Iterator[BinaryIO]:
     """Standard output as a file of bytes; all else that is printed meanwhile goes to stderr.
 
-    Whoever reads may leave (`head -c`): then the body ends at its next write, and that is no error.
+    Whoever reads may leave (`head -c`): then the body ends at its next write, and that is not an
+    error.
 
     Raises:
         ValueError: standard output is a terminal, or closed.

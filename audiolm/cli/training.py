@@ -90,7 +90,7 @@ def exit_if_interrupted(trainer: Trainer, run: RunFolder) -> None:
 
 def _exit_interrupted(trainer: Trainer, run: RunFolder) -> NoReturn:
     print(
-        f"stopped after step {trainer.global_step:,} of {trainer.max_steps:,}; to go on, run the "
+        f"stopped after step {trainer.global_step:,} of {trainer.max_steps:,}; to resume, run the "
         f"same command with ckpt_path=last hydra.run.dir={shlex.quote(str(run.path))}"
     )
     sys.exit(130)

@@ -111,8 +111,8 @@ def comparison(samples: DemoScores, ceiling: DemoScores, num_samples: int) -> st
     """A table: what the samples score, what real melodies score after the codec, and chance."""
     chance = {"legal_notes": 1.0, "legal_transitions": GRAMMAR.chance_of_transition}
     lines = [
-        f"scores of {num_samples} samples of {DURATION:g} s, beside real melodies after the codec "
-        f"(ceiling) and random notes of the scale (random); shares, 1 is best, and seconds",
+        f"scores (shares from 0 to 1, or seconds) of {num_samples} samples of {DURATION:g} s, "
+        f"beside real melodies after the codec (ceiling) and random notes of the scale (random)",
         f"  {'':<24}{'samples':>8}{'ceiling':>9}{'random':>8}",
     ]
     real = ceiling.metrics()

@@ -54,7 +54,7 @@ def build_model(
 ) -> tuple[AudioLM, Pattern]:
     """An untrained model that fits the codec, and reads windows of `context_frames` frames.
 
-    With an end token it has room for the end of a clip that fills the window. On the device "meta"
+    With an end token it holds the end token of a clip that fills the window. On the device "meta"
     it is only checked: it has no weights.
 
     Raises:

@@ -107,7 +107,7 @@ class ReconstructedClip:
     def __str__(self) -> str:
         return (
             f"{self.name}  SI-SNR {self.si_snr:5.1f} dB, mel distance {self.mel_distance:4.1f} dB "
-            f"(shuffled {self.shuffled:4.1f})  {one_line(Path(self.id))}"
+            f"(codes shuffled {self.shuffled:4.1f} dB)  {one_line(Path(self.id))}"
         )
 
 

@@ -64,9 +64,9 @@ def test_what_a_collection_says_and_the_model_does_not_know_is_dropped() -> None
         ({"text": "xyz"}, "text='xyz' holds no character"),
         ({"text": "abc" * 4}, "12 characters, the longest text in training had 9"),
         ({"emb": [1, 2, 3]}, "emb has 3 numbers, this model wants 2"),
-        ({"emb": [1, float("nan")]}, "no list of finite numbers"),
-        ({"emb": "one"}, "no list of finite numbers"),
-        ({"emb": {"a": 1}}, "no list of finite numbers"),
+        ({"emb": [1, float("nan")]}, "not a list of finite numbers"),
+        ({"emb": "one"}, "not a list of finite numbers"),
+        ({"emb": {"a": 1}}, "not a list of finite numbers"),
     ],
     ids=str,
 )

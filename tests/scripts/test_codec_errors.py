@@ -144,7 +144,7 @@ def test_checkpoints(
     # A language model's, and the other way round.
     assert run_script("train", *local, "hydra.run.dir=language").code == 0
     other = "language/checkpoints/last.ckpt"
-    refused(run_script("train_codec", *tiny, f"ckpt_path={other}"), "no checkpoint of a codec")
+    refused(run_script("train_codec", *tiny, f"ckpt_path={other}"), "not a checkpoint of a codec")
     refused(run_script("train", *local, f"ckpt_path={whole}"), "not a checkpoint of audiolm")
     refused(run_script("generate", f"ckpt_path={whole}"), "not a checkpoint of audiolm")
 

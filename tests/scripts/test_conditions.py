@@ -211,7 +211,7 @@ def test_what_a_model_cannot_be_conditioned_on(  # type: ignore[no-untyped-def]
         (["history_noise=0.7"], ["history_noise=0.7 must be from 0 to 0.5"]),
         (["conditioning=label", "conditioning.drop=1"], ["conditioning.drop=1 must be"]),
         (["conditioning=vector"], ["conditioning.vector is not set"]),
-        (["conditioning=vector", "conditioning.vector=speaker"], ["speaker='", "no list of"]),
+        (["conditioning=vector", "conditioning.vector=speaker"], ["speaker='", "not a list of"]),
         (["conditioning=text", "context=0.1"], ["as short as context=0.1"]),
         (["conditioning=lable"], ["conditioning=lable is unknown, did you mean label?"]),
     ],

@@ -27,8 +27,8 @@ def refused(result: object, *parts: str) -> None:
 @pytest.mark.parametrize(
     "overrides, parts",
     [
-        (["modle=tiny"], ["modle is no setting, did you mean model?"]),
-        (["optim.lrr=1"], ["optim.lrr is no setting, did you mean optim.lr?"]),
+        (["modle=tiny"], ["modle is not a setting, did you mean model?"]),
+        (["optim.lrr=1"], ["optim.lrr is not a setting, did you mean optim.lr?"]),
         (["trainer.max_step=5"], ["did you mean trainer.max_steps?"]),
         (["model=tinny"], ["did you mean tiny?", "large, medium, small, tiny"]),
         (["pattern=delayed"], ["did you mean delay?"]),

@@ -48,7 +48,7 @@ LOUDEST = 65504.0  # of half precision
 
 
 class Segment(NamedTuple):
-    """A piece of a recording, or a batch of them."""
+    """A segment of a recording, or a batch of them."""
 
     waveform: Tensor
     """(C, N); of a batch (B, C, N)."""

@@ -24,7 +24,9 @@ def check_same_codec_run(module: CodecTraining, path: Path, max_steps: int) -> b
     checkpoint = read_checkpoint(path)
     found = checkpoint.get("audiolm_codec_format")
     if found is None:
-        raise ValueError(f"{path} is no checkpoint of a codec; take one that train_codec.py wrote")
+        raise ValueError(
+            f"{path} is not a checkpoint of a codec; take one that train_codec.py wrote"
+        )
     if found != CODEC_FORMAT:
         raise ValueError(
             f"{path} has format {found}, this version reads {CODEC_FORMAT}; use the version of "

@@ -13,7 +13,7 @@ from audiolm.training.codec.module import CodecTraining
 def describe_codec_plan(
     module: CodecTraining, data: WaveformData, trainer: Trainer, fitted: bool
 ) -> str:
-    """The plan as lines to print; `fitted`: a run goes on whose codebooks are fitted."""
+    """The plan as lines to print; `fitted`: a run is resumed whose codebooks are fitted."""
     settings, rate = module.settings, data.waveforms.sample_rate
     hop = int(module.model.encoder.hop_length)
     parameters = sum(p.numel() for p in module.model.parameters())

@@ -98,8 +98,8 @@ def describe_plan(
             f"{windows * context * codebooks:,} codes",
             *_describe_buckets(batches, windows * context),
             f"  run         {max_steps:,} steps{through}, "
-            f"{precision}, {torch.get_num_threads()} threads",
-            f"  memory      about {memory / 2**30:.1f} GiB a device for weights and activations",
+            f"{precision}, {torch.get_num_threads()} CPU threads",
+            f"  memory      about {memory / 2**30:.2g} GiB a device for weights and activations",
             f"  baselines   uniform {baselines.uniform_mean:.3f} nats per code "
             f"({baselines.uniform_mean * per_second:.0f} bits/s), unigram "
             f"{baselines.unigram_mean:.3f} ({baselines.unigram_mean * per_second:.0f} bits/s)",

@@ -49,7 +49,7 @@ def test_overrides():
         ({"silent": {"threshold": "low"}}, ["rules.silent.threshold=low", "number", "-70"]),
         ({"silent": {"threshold": float("nan")}}, ["rules.silent.threshold=nan", "-70"]),
         ({"silent": {"threshold": None}}, ["rules.silent.threshold=None", "number"]),
-        ({"duplicate": {"threshold": 1}}, ["rules.duplicate.threshold=1", "no setting"]),
+        ({"duplicate": {"threshold": 1}}, ["rules.duplicate.threshold=1", "not a setting"]),
         ({"silent": {"limit": 1}}, ["rules.silent.limit", "rules.silent.threshold"]),
         ({"silent": "drop"}, ["rules.silent=drop", "rules.silent.action"]),
         ({"unreadable": {"action": "report"}}, ["rules.unreadable", "rules.max_dropped=1"]),
