@@ -215,6 +215,7 @@ def find_checkpoint(path: str | Path | None) -> Path:
     named = Path(path or "")
     if not named.is_dir():
         return named
+    # A folder with an exported model would be recognised here.
     found = RunFolder(named).chosen_checkpoint()
     if not found.is_file():
         raise FileNotFoundError(

@@ -14,14 +14,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from audiolm.audio import read_audio, write_wav
+from audiolm.audio import read_audio
 from audiolm.codec import EncodecCodec
 from audiolm.demo.grammar import GRAMMAR
 from audiolm.demo.scores import Scores, score_clips
-from audiolm.generation import Sampling, generate
+from audiolm.generation import Sampling
 from audiolm.model.checkpoint import TrainedModel
-from audiolm.spectrogram import plot_spectrogram
 from audiolm.synthesis.detectors import longest_loop, longest_run, longest_silence
+from audiolm.synthesis.synthesizer import Synthesizer
 
 DURATION = 5.0  # seconds of a sample: 25 notes
 
@@ -89,22 +89,17 @@ def score_samples(
         FloatingPointError: the model gives NaN.
         OSError: the folder cannot be written.
     """
-    frames = math.ceil(DURATION * codec.frame_rate)
-    codes = generate(
-        trained.model,
-        trained.pattern,
-        frames,
-        trained.context_frames,
+    job = Synthesizer(trained, codec).job(
         seeds,
+        math.ceil(DURATION * codec.frame_rate),
+        audio_samples=round(DURATION * codec.sample_rate),
         sampling=dataclasses.replace(sampling, end=False),  # all of one length
     )
-    waveforms = codec.decode(codes, round(DURATION * codec.sample_rate)).cpu()
-    for i, (seed, waveform) in enumerate(zip(seeds, waveforms, strict=True)):
-        stem = folder / f"piece_{i:03d}"
-        write_wav(stem.with_suffix(".wav"), waveform, codec.sample_rate)
-        title = f"step {trained.step}, seed {seed}"
-        plot_spectrogram(stem.with_suffix(".png"), waveform, codec.sample_rate, title)
-    return score_waveforms(waveforms, codes.cpu(), codec)
+    samples = job.samples(score=False)
+    for i, sample in enumerate(samples):
+        sample.save_sound(folder / f"piece_{i:03d}")
+    waveforms = torch.stack([sample.waveform for sample in samples])
+    return score_waveforms(waveforms, torch.stack([sample.codes for sample in samples]), codec)
 
 
 def comparison(samples: DemoScores, ceiling: DemoScores, num_samples: int) -> str:

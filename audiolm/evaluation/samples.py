@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
-from tqdm import tqdm
 
 from audiolm.audio import write_wav
 from audiolm.batches.loaders import TokenBatches
@@ -19,8 +17,9 @@ from audiolm.evaluation.comparison import Comparison, describe_runs
 from audiolm.evaluation.memorisation import longest_shared_runs
 from audiolm.evaluation.published import MetricClips, measure_published
 from audiolm.evaluation.validation import Metrics
-from audiolm.generation import Sampling, cut_at_end, generate
+from audiolm.generation import Sampling
 from audiolm.model.checkpoint import TrainedModel
+from audiolm.synthesis.synthesizer import Synthesizer
 
 BATCH = 32
 """Samples generated at a time."""
@@ -79,24 +78,17 @@ class Samples:
         self.comparison = Comparison(validation_clips, training, codec)
 
     def generate(self) -> None:
-        trained, windows = self.trained, self.windows["validation"]
-        told = windows[np.arange(len(self.seeds)) % len(windows)]
-        conditions = None if self.data.conditions is None else self.data.conditions(told)
-        codes: list[Tensor] = []
-        for first in tqdm(range(0, len(told), BATCH), "samples", leave=False, disable=None):
-            some = slice(first, first + BATCH)
-            batch = generate(
-                trained.model,
-                trained.pattern,
-                self.num_frames,
-                trained.context_frames,
-                self.seeds[some],
-                sampling=self.sampling,
-                conditions=conditions and {name: c[some] for name, c in conditions.items()},
-            )
-            codes += cut_at_end(batch.cpu(), trained.model.codebook_size)
-        self.clips["generated"] = measure_clips(codes, self.codec)
-        self.windows["generated"] = told
+        windows = self.windows["validation"]
+        like = windows[np.arange(len(self.seeds)) % len(windows)]
+        job = Synthesizer(self.trained, self.codec).job(
+            self.seeds,
+            self.num_frames,
+            sampling=self.sampling,
+            conditions=None if self.data.conditions is None else self.data.conditions(like),
+            batch_size=BATCH,
+        )
+        self.clips["generated"] = measure_clips(job.codes(), self.codec)
+        self.windows["generated"] = like
 
     def save(self, folder: Path) -> None:
         """The samples as sound, so that what the metrics say of one can be listened to."""

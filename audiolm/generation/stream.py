@@ -135,18 +135,21 @@ def prepare(
     batch: int,
     *,
     sampling: Sampling = PLAIN,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     weights: str = "float32",
 ) -> Engine:
     """Do now what the first frame would wait for: rounding, building, packing and compiling.
 
-    Arguments as of the `stream` that is to follow, which takes the engine in place of its name.
+    Arguments as of the `stream` that is to follow, which takes the engine in place of its name. So
+    does this: an engine that was prepared for another stream is made ready, and returned.
 
     Raises:
         ValueError: as `stream`.
     """
     _check_frames(model, pattern, num_frames, context_frames)
-    ready = Engine(engine, model, weights, _steps_to_sample(pattern, num_frames))
+    ready = engine
+    if not isinstance(ready, Engine):
+        ready = Engine(ready, model, weights, _steps_to_sample(pattern, num_frames))
     ring = takes_ring(model, pattern, num_frames, context_frames)
     if ring:
         max_steps = ring_steps(pattern, context_frames)

@@ -1,1 +1,1 @@
-"""A checkpoint becomes sound."""
+"""From a checkpoint to sound: `Synthesizer`, and the `Sample`s that it makes."""

@@ -29,6 +29,7 @@ from torch import Tensor
 from audiolm.audio import resample, write_wav
 from audiolm.codec import EncodecCodec
 from audiolm.files import replacing
+from audiolm.synthesis.sample import Sample
 from digit_classifier import (
     HELD_OUT_TAKES,
     TRAINING_TAKES,
@@ -40,7 +41,6 @@ from digit_classifier import (
     train_classifier,
 )
 from generate_conditioned import (
-    Sample,
     add_sampling_options,
     generate_samples,
     load_conditioned,
@@ -225,7 +225,7 @@ def evaluate_samples(
     clips = [sample.waveform for sample in samples]
     return DigitEvaluation(
         scorer.score(clips, conditions, codec.sample_rate),
-        *durations(conditions, [sample.frames / codec.frame_rate for sample in samples]),
+        *durations(conditions, [sample.codes.shape[1] / codec.frame_rate for sample in samples]),
         ended=sum(sample.ended for sample in samples),
     )
 

@@ -10,30 +10,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from torch import Tensor
-
-from audiolm.codec import EncodecCodec, load_codec
+from audiolm.codec import EncodecCodec
 from audiolm.files import replacing
 from audiolm.generation.sampling import Sampling
-from audiolm.generation.stream import cut_at_end, generate
-from audiolm.model.checkpoint import TrainedModel, load_checkpoint
-from audiolm.model.likelihood import nats_per_code
+from audiolm.model.checkpoint import TrainedModel
+from audiolm.synthesis.sample import Sample
+from audiolm.synthesis.synthesizer import Synthesizer
 
 _BATCH = 50  # samples generated at once
 
 _WINDOWS = 2
 """How many windows of the model a sample may take. One is too few where recordings are as long:
 a sample that is to end there would count as one that never does."""
-
-
-class Sample(NamedTuple):
-    """One sample."""
-
-    waveform: Tensor  # (1, N)
-    frames: int  # T, up to its end
-    ended: bool  # by itself: before `_WINDOWS` were full
 
 
 def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, EncodecCodec]:
@@ -43,7 +33,8 @@ def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, 
         ValueError, OSError: one of them cannot be loaded, the codec is not mono, or the model is
             not conditioned on one of `columns`.
     """
-    trained = load_checkpoint(path)
+    synthesizer = Synthesizer.load(path, device="cpu")
+    trained, codec = synthesizer.trained, synthesizer.codec
     known = [] if trained.vocabulary is None else trained.vocabulary.columns
     missing = [column for column in columns if column not in known]
     if missing:
@@ -51,9 +42,6 @@ def load_conditioned(path: Path, columns: Sequence[str]) -> tuple[TrainedModel, 
             f"{path} is conditioned on {', '.join(known) or 'nothing'}, but {', '.join(missing)} "
             "is needed to evaluate it; train with it as a condition"
         )
-    run = path.resolve().parent
-    folders = [f for f in (run.parent / "codec", run / "codec", run) if f.is_dir()]
-    codec = load_codec(trained.codec, folders)
     if codec.channels != 1:
         raise ValueError(f"{path}: its codec has {codec.channels} channels; only mono is evaluated")
     return trained, codec
@@ -77,37 +65,15 @@ def generate_samples(
     """
     assert trained.vocabulary is not None  # as `load_conditioned` makes sure
     wanted = [one for one in conditions for _ in range(best_of)]
-    longest = _WINDOWS * trained.context_frames
-    samples = []
-    candidates: list[tuple[float, Tensor, bool]] = []  # of one of `conditions`
-    for first in range(0, len(wanted), _BATCH):
-        part = wanted[first : first + _BATCH]
-        encoded = trained.vocabulary.encode(part)
-        codes = generate(
-            trained.model,
-            trained.pattern,
-            longest,
-            trained.context_frames,
-            range(seed + first, seed + first + len(part)),
-            sampling=sampling,
-            conditions=encoded,
-        )
-        for b, one in enumerate(cut_at_end(codes, codec.codebook_size)):
-            ended = one.shape[1] < longest
-            nats = nats_per_code(
-                trained.model,
-                trained.pattern,
-                one,
-                trained.context_frames,
-                {name: values[b : b + 1] for name, values in encoded.items()},
-                ended,
-            )
-            candidates.append((nats, one, ended))
-            if len(candidates) == best_of:
-                _, chosen, ended = min(candidates, key=lambda candidate: candidate[0])
-                samples.append(Sample(codec.decode(chosen[None])[0], chosen.shape[1], ended))
-                candidates = []
-    return samples
+    job = Synthesizer(trained, codec).job(
+        range(seed, seed + len(wanted)),
+        _WINDOWS * trained.context_frames,
+        sampling=sampling,
+        conditions=trained.vocabulary.encode(wanted),
+        best_of=best_of,
+        batch_size=_BATCH,
+    )
+    return job.samples(score=False)
 
 
 def write_evaluation(

@@ -17,7 +17,8 @@ import soundfile
 import torch
 
 from audiolm.batches.splits import split_clips
-from audiolm.evaluation import samples
+from audiolm.synthesis import job
+from audiolm.synthesis.synthesizer import Synthesizer
 from audiolm.tokens import TokenStore
 
 from .conftest import ROOT, RunScript
@@ -150,6 +151,25 @@ def test_samples_have_the_conditions_of_validation_clips(
     assert missing.code == 2 and "published=wer: its weights cannot be had" in missing.err
 
 
+def test_recordings_score_what_evaluation_measures_of_all(
+    run: Path, trained: Path, run_script: RunScript
+) -> None:
+    ran = run_script("evaluate", "num_samples=0")
+    assert ran.code == 0, ran.err
+    measured = evaluation(run)
+    synthesizer = Synthesizer.load(run)
+    store = TokenStore(only(trained, "data/tokens/*"))
+    clips = split_clips(store, 0.2).valid["clip"].tolist()
+    scores = [synthesizer.score(store.record(clip)["path"]) for clip in clips]
+    codes = [store.num_codebooks * int(store.frames[clip]) + 1 for clip in clips]  # and the end
+    nats = np.average([score.nats_per_code for score in scores], weights=codes)
+    assert nats == pytest.approx(measured["nats_per_code"][-1]["model"], rel=1e-5)
+    seconds = [score.seconds for score in scores]
+    bits = np.average([score.bits_per_second for score in scores], weights=seconds)
+    assert bits == pytest.approx(measured["bits_per_second"], rel=1e-5)
+    assert scores[0].codec_bits_per_second == pytest.approx(measured["codec_bits_per_second"])
+
+
 def test_a_copy_of_the_training_set_is_found(
     run: Path, trained: Path, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +177,7 @@ def test_a_copy_of_the_training_set_is_found(
     store = TokenStore(only(trained, "data/tokens/*"))
     clip = int(split_clips(store, 0.2).train["clip"][3])
     span = torch.from_numpy(store.read(clip, 20, 50).astype(np.int64))
-    monkeypatch.setattr(samples, "generate", lambda *_, **__: span[None].repeat(3, 1, 1))
+    monkeypatch.setattr(job, "stream", lambda *_, **__: iter([span[None].repeat(3, 1, 1)]))
     ran = run_script("evaluate", *OPTIONS)
     assert ran.code == 0, ran.err
     for runs in evaluation(run)["memorisation"].values():

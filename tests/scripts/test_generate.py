@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import runpy
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
-import torch
 from torch import Tensor
 
+import audiolm
 from audiolm.audio import GrowingWav, read_audio
 
 from .conftest import ROOT, RunScript
@@ -130,22 +129,22 @@ def test_a_closed_standard_output_is_reported(
 
 
 @pytest.mark.parametrize("more", [[], ["stream=true"]], ids=str)
-def test_the_prompt_is_not_counted_as_drawn(
+def test_the_prompt_is_not_counted_as_generated(
     workplace: Path, run_script: RunScript, checkpoint: str, more: list[str]
 ) -> None:
     soundfile.write("prompt.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 800)
     settings = [checkpoint, "prompt=prompt.wav", "num_samples=2", "seed=5", ENDLESS, *more]
     metrics = {}
-    for drawn in (0, 1):
-        duration = 0.3 + drawn
+    for generated in (0, 1):
+        duration = 0.3 + generated
         made = run_script(
-            "generate", *settings, f"out={drawn}", f"duration={duration}", "prompt_duration=0.3"
+            "generate", *settings, f"out={generated}", f"duration={duration}", "prompt_duration=0.3"
         )
         assert made.code == 0, made.err
-        metrics[drawn] = json.loads(Path(f"{drawn}/sample_000.json").read_text())
-        assert metrics[drawn]["duration"] == duration
-        assert ("nothing was drawn" in made.out) == (not drawn)
-        assert ("frames/s" in made.out) == bool(drawn)
+        metrics[generated] = json.loads(Path(f"{generated}/sample_000.json").read_text())
+        assert metrics[generated]["duration"] == duration
+        assert ("nothing was generated" in made.out) == (not generated)
+        assert ("frames/s" in made.out) == bool(generated)
         assert ("first sound, the prompt's, after" in made.out) == bool(more)
     assert metrics[0]["frames_per_second"] is None and metrics[0]["realtime_factor"] is None
     # 800 Hz in frames of 12 samples.
@@ -153,23 +152,42 @@ def test_the_prompt_is_not_counted_as_drawn(
     assert rate == pytest.approx(800 / 12)
 
 
-def test_metrics_count_what_was_drawn_behind_the_prompt(
-    run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+TIMES = {"seconds_loading", "seconds_building", "frames_per_second", "realtime_factor"}
+
+
+@pytest.mark.parametrize("more", [{}, {"prompt": "prompt.wav", "prompt_duration": 0.3}], ids=str)
+def test_from_python_the_same_files(
+    workplace: Path,
+    run_script: RunScript,
+    checkpoint: str,
+    run_folder: Path,
+    more: dict[str, Any],
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    script = runpy.run_path(str(ROOT / "scripts" / "generate.py"))
-    codec = SimpleNamespace(hop_length=12, sample_rate=800)
-    for prompt, samples, seconds in (
-        (None, 800, 1.0),
-        (torch.zeros(4, 20), 640, 0.5),
-        (torch.zeros(4, 20), 240, 0.0),
-        (torch.zeros(4, 20), 100, 0.0),
-    ):
-        drawing = SimpleNamespace(codec=codec, prompt=prompt)
-        assert script["drawn_seconds"](drawing, samples) == seconds
-    speeds = script["speeds"](6.0, 75.0, 2.0)
-    assert speeds == {"frames_per_second": 225.0, "realtime_factor": 3.0}
-    assert set(script["speeds"](0.0, 75.0, 2.0).values()) == {None}
+    soundfile.write("prompt.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 800)
+    settings = {"duration": 2.01, "seed": 5, "best_of": 2, **more}
+    words = [f"{name}={value}" for name, value in settings.items()]
+    words += ["sampling.temperature=0.7", "sampling.min_p=0.01"]
+    made = run_script("generate", checkpoint, *words, "num_samples=2", "out=script")
+    assert made.code == 0, made.err
+    synthesizer = audiolm.load(checkpoint.removeprefix("ckpt_path="))
+    alone = synthesizer.generate(**settings, temperature=0.7, min_p=0.01)
+    alone.save("python/sample_000.wav")
+    batch = synthesizer.generate_batch(2, **settings, temperature=0.7, min_p=0.01)
+    batch[1].save("python/sample_001")
+    for i in (0, 1):
+        for ending in ("wav", "png"):
+            one, two = (Path(f, f"sample_00{i}.{ending}") for f in ("script", "python"))
+            assert one.read_bytes() == two.read_bytes()
+        one, two = (
+            json.loads(Path(f, f"sample_00{i}.json").read_text()) for f in ("script", "python")
+        )
+        assert list(one) == list(two)
+        assert all(one[name] == two[name] for name in one if name not in TIMES)
+    # The defaults are those of the script, and a run's folder is its best checkpoint.
+    made = run_script("generate", f"ckpt_path={run_folder}", "num_samples=1", "out=default")
+    assert made.code == 0, made.err
+    audiolm.load(run_folder).generate().save("default.wav")
+    assert Path("default.wav").read_bytes() == Path("default/sample_000.wav").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -209,7 +227,7 @@ def test_a_folder_that_cannot_be_made_is_reported_at_once(
     for more in ([], ["stream=true"]):
         refused = run_script("generate", checkpoint, "out=taken", *more)
         assert refused.code == 2 and "taken" in refused.err and "Traceback" not in refused.err
-        assert "real time" not in refused.err  # before anything is drawn
+        assert "real time" not in refused.err  # before anything is generated
 
 
 def test_streams_end_where_whole_samples_do(

@@ -1,4 +1,4 @@
-"""Every command that the README prints runs, in its order, and its settings exist."""
+"""README is short and true: its commands, and those of the pages in docs/, run in their order."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from audiolm.codec.pretrained import PRETRAINED
 
 from .conftest import ROOT, RunScript
 from .test_configs import compose
+from .test_reference import reference_table
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SMALL = {  # what turns a command into one of the same kind that takes seconds
@@ -31,6 +32,8 @@ SMALL = {  # what turns a command into one of the same kind that takes seconds
         "logger=csv",
     ],
 }
+
+SCRIPTS = ("train", "generate", "evaluate", "prepare", "train_codec")
 
 RECIPE = [  # the same for a command with an experiment of its own
     "codec.num_codebooks=2",
@@ -47,16 +50,29 @@ RECIPE = [  # the same for a command with an experiment of its own
 ]
 
 
-def commands() -> list[list[str]]:
+PAGES = [  # those of a line run in one folder, after each other
+    ["README.md", "docs/training.md", "docs/generation.md", "docs/evaluation.md"],
+    ["docs/data.md", "docs/codec.md", "docs/conditioning.md"],
+]
+
+
+def commands(page: str) -> list[list[str]]:
     """The scripts' command lines in the shell blocks, without comments and set-up."""
     found = []
-    for block in re.findall(r"```sh\n(.*?)```", README, flags=re.S):
+    for block in re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.S):
         for line in block.splitlines():
             for part in line.split("&&"):
                 words = shlex.split(part, comments=True)
                 if words[:1] == ["python"] and words[1].startswith("scripts/"):
                     found.append(words[1:])
     return found
+
+
+def test_no_page_is_forgotten() -> None:
+    listed = [page for pages in PAGES for page in pages]
+    for page in (ROOT / "docs").glob("*.md"):
+        name = page.relative_to(ROOT).as_posix()
+        assert name in listed or not commands(name)
 
 
 def test_the_set_up_is_two_commands() -> None:
@@ -66,6 +82,36 @@ def test_the_set_up_is_two_commands() -> None:
     assert len(lines) == 2
     assert "pip install -e . && python scripts/train.py" in lines[0]
     assert "pip install -e '.[dev]' && pytest" in lines[1]
+
+
+def test_it_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if len(line) > 120] == []
+
+
+def test_no_sentence_is_long() -> None:
+    prose = re.sub(
+        r"```.*?```|<!--.*?-->|^\|.*?$|^#.*?$|!\[.*?\)", "\n\n", README, flags=re.S | re.M
+    )
+    prose = re.sub(r"\]\([^)]*\)", "]", prose)
+    blocks = re.split(r"\n\s*\n|\n- ", prose)
+    sentences = [s for block in blocks for s in re.split(r"(?<=[.:?!])\s", block)]
+    assert len(sentences) > 40
+    assert [s for s in sentences if len(s.split()) > 30] == []
+
+
+def test_the_demo_scores_are_those_of_the_reference_table() -> None:
+    reference = {row.name: row.reference for row in reference_table()}
+    (loss,) = re.findall(r"^best +validation loss ([\d.]+)", README, flags=re.M)
+    assert float(loss) == round(reference["validation/nats_per_code"], 3)
+    for score in ("legal notes", "legal transitions"):
+        samples, ceiling = re.findall(rf"^  {score} +([\d.]+) +([\d.]+)", README, flags=re.M)[0]
+        name = score.replace(" ", "_")
+        assert float(samples) == round(reference[f"samples/{name}"], 2)
+        assert float(ceiling) == reference[f"ceiling/{name}"]
+    for what, seconds in re.findall(r"(set and codes|training|samples and scores) (\d+) s", README):
+        assert float(seconds) == reference[f"seconds/{what}"]
 
 
 def test_every_setting_in_the_table_exists() -> None:
@@ -114,22 +160,28 @@ def labelled_recordings(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("pages", PAGES, ids=lambda pages: pages[0])
 def test_every_command_runs(
+    pages: list[str],
     workplace: Path,
     run_script: RunScript,
     recordings: Path,
     labelled_recordings: Path,
     fake_encodec: None,
 ) -> None:
-    ran = commands()
-    assert [words[0] for words in ran].count("scripts/train.py") >= 2
-    assert {words[0] for words in ran} >= {"scripts/generate.py", "scripts/evaluate.py"}
+    known = commands("README.md") if "README.md" not in pages else []
+    ran = []
+    for words in [words for page in pages for words in commands(page)]:
+        if words not in known:
+            known.append(words)
+            ran.append(words)
     a_file = sorted(recordings.glob("*/*.wav"))[0]
     recipe = None  # that the commands from here on belong to
     for words in ran:
         script = Path(words[0]).stem
         recipe = next((w for w in words if w.startswith("experiment=")), recipe)
-        folder = recordings if recipe is None else labelled_recordings
+        labelled = recipe is not None or any(w.startswith("data.pattern=") for w in words)
+        folder = labelled_recordings if labelled else recordings
         arguments = [
             word.replace("=DIR", f"={folder}").replace("=FILE", f"={a_file}") for word in words[1:]
         ]
@@ -148,3 +200,9 @@ def test_every_command_runs(
             ]
         result = run_script(script, *arguments)
         assert result.code == 0, (words, result.err)
+
+
+def test_the_commands_are_those_of_all_scripts() -> None:
+    scripts = [words[0] for pages in PAGES for page in pages for words in commands(page)]
+    assert set(scripts) >= {f"scripts/{name}.py" for name in SCRIPTS}
+    assert [words[0] for words in commands("README.md")].count("scripts/train.py") >= 2

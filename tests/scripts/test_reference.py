@@ -1,4 +1,4 @@
-"""The README's reference table, rerun: `pytest -m slow`, about six minutes on two idle cores."""
+"""The table of docs/benchmarks.md, rerun: `pytest -m slow`, about six minutes on two idle cores."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Row(NamedTuple):
 
 
 def reference_table() -> list[Row]:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = re.search(r"<!-- reference -->(.*?)<!-- /reference -->", readme, flags=re.S)
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    table = re.search(r"<!-- reference -->(.*?)<!-- /reference -->", page, flags=re.S)
     assert table is not None
     cells = [
         [cell.strip(" `") for cell in line.strip("|").split("|")]

@@ -15,6 +15,7 @@ from audiolm.audio import write_wav
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import build_model
 from audiolm.model.condition_vocabulary import ConditionVocabulary
+from audiolm.synthesis import job
 from evaluate_digits import DigitEvaluation, DigitScores, Quartiles
 
 from .untrained import save_untrained
@@ -98,15 +99,17 @@ def test_an_end_behind_the_first_window_is_one(
     trained, codec = generate_conditioned.load_conditioned(checkpoint, ["label"])
     end = codec.codebook_size
 
-    def drawn(model: Any, pattern: Any, frames: int, context: int, seeds: Any, **_: Any) -> Any:
+    def drawn(
+        model: Any, pattern: Any, frames: int, context: int, seeds: Any, *_: Any, **__: Any
+    ) -> Any:
         codes = torch.zeros(len(seeds), codec.num_codebooks, frames, dtype=torch.long)
         codes[0, :, context + 3 :] = end  # the first sample takes more than a window, and ends
-        return codes
+        yield codes
 
-    monkeypatch.setattr(generate_conditioned, "generate", drawn)
+    monkeypatch.setattr(job, "stream", drawn)
     conditions = [{"label": "3", "speaker": "ann"}] * 2
     samples = generate_conditioned.generate_samples(trained, codec, conditions, Sampling())
-    assert samples[0].ended and samples[0].frames == trained.context_frames + 3
+    assert samples[0].ended and samples[0].codes.shape[1] == trained.context_frames + 3
     assert not samples[1].ended
 
 

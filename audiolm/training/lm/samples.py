@@ -12,12 +12,14 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from audiolm.audio import write_wav
-from audiolm.codec import Codec
-from audiolm.generation import Sampling, cut_at_end, generate
+from audiolm.codec import EncodecCodec
+from audiolm.generation import Sampling
 from audiolm.generation.sampling import PLAIN
+from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.condition_vocabulary import stack_rows
-from audiolm.spectrogram import plot_spectrogram
+from audiolm.synthesis.job import Job
+from audiolm.synthesis.sample import Sample
+from audiolm.synthesis.synthesizer import Synthesizer
 from audiolm.training.callbacks.ema import averaged_weights
 from audiolm.training.callbacks.interrupt import GracefulInterrupt
 from audiolm.training.lm.data import TokenData
@@ -47,7 +49,7 @@ class SampleCallback(pl.Callback):
 
     def __init__(
         self,
-        codec: Codec,
+        codec: EncodecCodec,
         folder: str | Path,
         every_n_steps: int = 500,
         num_samples: int = 2,
@@ -87,48 +89,53 @@ class SampleCallback(pl.Callback):
         self._generated_at = trainer.global_step
         if not self.num_samples or not trainer.is_global_zero:
             return
-        conditions_of_clips = self._conditions(trainer)
-        vocabulary = module.vocabulary
-        conditions = vocabulary and stack_rows(
-            [vocabulary.encode_known(values) for values in conditions_of_clips]
-        )
+        conditions = self._conditions(trainer)
         module.clock.disturbed()
         was_training = module.model.training
         module.model.eval()
         try:
             with averaged_weights(trainer):
-                codes = generate(
-                    module.model,
-                    module.pattern,
-                    math.ceil(self.duration * self.codec.frame_rate),
-                    module.hparams["context_frames"],
-                    [self.seed + i for i in range(self.num_samples)],
-                    sampling=self.sampling,
-                    conditions=conditions,
-                )
+                samples = self._job(module, trainer.global_step, conditions).samples(score=False)
         except FloatingPointError as error:
             # Only samples failed; the loss says whether training has.
             log.warning("no samples at step %d: %s", trainer.global_step, error)
             return
         finally:
             module.model.train(was_training)
-        samples = cut_at_end(codes, module.model.codebook_size)
-        waveforms = [self.codec.decode(sample[None])[0].cpu() for sample in samples]
+        self._write(trainer, samples, conditions)
+
+    def _job(
+        self, module: LanguageModelTraining, step: int, conditions: list[dict[str, Any]]
+    ) -> Job:
+        """The samples of the weights as they are now."""
+        words, rows = module.vocabulary, None
+        if words is not None:
+            rows = stack_rows([words.encode_known(values) for values in conditions])
+        trained = TrainedModel(
+            module.model, module.pattern, module.context_frames, module.codec, step, words
+        )
+        return Synthesizer(trained, self.codec).job(
+            [self.seed + i for i in range(self.num_samples)],
+            math.ceil(self.duration * self.codec.frame_rate),
+            sampling=self.sampling,
+            conditions=rows,
+        )
+
+    def _write(
+        self, trainer: pl.Trainer, samples: list[Sample], conditions: list[dict[str, Any]]
+    ) -> None:
+        """Write and log the samples."""
         pictures, captions = [], []
-        for i, waveform in enumerate(waveforms):
+        for i, sample in enumerate(samples):
             stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
-            parts = [f"step {trainer.global_step}", f"seed {self.seed + i}"]
-            parts += [f"{column} {value}"[:60] for column, value in conditions_of_clips[i].items()]
-            caption = ", ".join(parts)
-            write_wav(stem.with_suffix(".wav"), waveform, self.codec.sample_rate)
-            picture = stem.with_suffix(".png")
-            plot_spectrogram(picture, waveform, self.codec.sample_rate, caption)
-            pictures.append(picture)
-            captions.append(caption)
+            parts = [f"{column} {value}"[:60] for column, value in conditions[i].items()]
+            captions.append(", ".join([sample.title, *parts]))
+            sample.save_sound(stem, captions[-1])
+            pictures.append(stem.with_suffix(".png"))
         log_audio(
             trainer.loggers,
             "samples",
-            waveforms,
+            [sample.waveform for sample in samples],
             self.codec.sample_rate,
             captions,
             pictures,

@@ -1,0 +1,79 @@
+"""What a sample begins with: a recording, a waveform or another sample, as codes.
+
+Letters: C audio channels, N audio samples, K codebooks, P prompt frames.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from audiolm.audio import read_audio
+from audiolm.codec import Codec
+from audiolm.codec.base import check_clip
+from audiolm.synthesis.request import Request, Waveform
+from audiolm.synthesis.sample import Sample
+
+
+def encode_prompt(request: Request, codec: Codec, context_frames: int) -> Tensor | None:
+    """Codes (K, P) of the prompt, whole frames only: the last, padded one would be a seam.
+
+    Raises:
+        ValueError: for less than a frame, and more than the model's context or the duration.
+        OSError, AudioError: a file that cannot be read.
+    """
+    if request.prompt is None:
+        return None
+    if isinstance(request.prompt, Sample):
+        codes = _first_frames(request.prompt, request.prompt_duration)
+        _check_length(codes.shape[1], request, codec, context_frames)
+        return codes
+    waveform = read_waveform(request.prompt, codec, request.prompt_duration)
+    frames = waveform.shape[1] // codec.hop_length
+    if frames < 1:
+        name = request.prompt if isinstance(request.prompt, str | Path) else "given as a waveform"
+        raise ValueError(
+            f"the prompt {name} has {waveform.shape[1]} samples, less than one frame of "
+            f"{codec.hop_length}; take a longer one"
+        )
+    _check_length(frames, request, codec, context_frames)
+    return codec.encode(waveform[None, :, : frames * codec.hop_length])[0]
+
+
+def read_waveform(
+    audio: str | Path | Waveform, codec: Codec, duration: float | None = None
+) -> Tensor:
+    """(C, N) of a file, at the codec's rate and channels, or of a waveform that has these.
+
+    Args:
+        duration: seconds from the start; None for all.
+
+    Raises:
+        ValueError: a waveform of another shape, of no samples, or not of finite floats.
+        OSError, AudioError: a file that cannot be read.
+    """
+    if isinstance(audio, str | Path):
+        return read_audio(audio, codec.sample_rate, codec.channels, duration=duration)[0]
+    waveform = torch.as_tensor(audio)
+    if waveform.ndim == 1:
+        waveform = waveform[None]
+    check_clip(waveform, codec.channels)
+    end = None if duration is None else max(1, round(duration * codec.sample_rate))
+    return waveform[..., :end]
+
+
+def _first_frames(sample: Sample, duration: float | None) -> Tensor:
+    end = None if duration is None else max(1, int(duration * sample.frame_rate))
+    return sample.codes[:, :end]
+
+
+def _check_length(frames: int, request: Request, codec: Codec, context_frames: int) -> None:
+    seconds, context = frames / codec.frame_rate, context_frames / codec.frame_rate
+    if frames > context_frames or seconds > request.duration:
+        raise ValueError(
+            f"the prompt of {seconds:.2f} s must be no longer than the model's context of "
+            f"{context:.2f} s and than duration={request.duration:g}, which includes it; pass "
+            f"prompt_duration={min(context, request.duration) / 2:.2g}"
+        )
