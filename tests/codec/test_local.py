@@ -159,7 +159,7 @@ def test_another_codec_is_refused_with_both_fingerprints(make_tiny_codec, tmp_pa
         load_codec({}, [tmp_path])
 
 
-def test_the_first_edition_of_the_bundled_codec_is_answered_with_what_to_do(make_tiny_codec) -> None:
+def test_the_first_edition_of_the_bundled_codec_is_refused_with_a_remedy(make_tiny_codec) -> None:
     identity = make_tiny_codec().identity() | {"kind": "local", "fingerprint": FIRST_EDITION}
-    with pytest.raises(FileNotFoundError, match="first edition .* prepare and train anew"):
+    with pytest.raises(FileNotFoundError, match=r"first edition .* prepare and train anew"):
         load_codec(identity, [])
