@@ -144,7 +144,7 @@ def test_engines_are_built_once(synthesizer: Synthesizer) -> None:
         ({"temprature": 0.5}, "temprature is neither .* did you mean temperature"),
         ({"lable": "no"}, r"did you mean label\?; its conditions are label, speaker, text"),
         ({"label": "noo"}, "label=noo is not a label of this model"),
-        ({"conditions": {"mood": "sad"}}, "mood is not one of this model.s conditions"),
+        ({"conditions": {"mood": "sad"}}, "mood is not a condition of this model"),
         ({"temperature": 0}, "temperature=0 must be"),
         ({"top_k": 0}, "top_k=0 must be at least 1"),
         ({"duration": 0}, "duration=0 s must be above 0"),

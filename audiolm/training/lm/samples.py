@@ -17,6 +17,8 @@ from audiolm.generation import Sampling
 from audiolm.generation.sampling import PLAIN
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.condition_vocabulary import stack_rows
+from audiolm.synthesis.job import Job
+from audiolm.synthesis.sample import Sample
 from audiolm.synthesis.synthesizer import Synthesizer
 from audiolm.training.callbacks.ema import averaged_weights
 from audiolm.training.callbacks.interrupt import GracefulInterrupt
@@ -87,35 +89,46 @@ class SampleCallback(pl.Callback):
         self._generated_at = trainer.global_step
         if not self.num_samples or not trainer.is_global_zero:
             return
-        conditions_of_clips = self._conditions(trainer)
-        vocabulary = module.vocabulary
-        conditions = (
-            None
-            if vocabulary is None
-            else stack_rows([vocabulary.encode_known(values) for values in conditions_of_clips])
-        )
+        conditions = self._conditions(trainer)
         module.clock.disturbed()
         was_training = module.model.training
         module.model.eval()
         try:
             with averaged_weights(trainer):
-                job = self._synthesizer(module, trainer.global_step).job(
-                    [self.seed + i for i in range(self.num_samples)],
-                    math.ceil(self.duration * self.codec.frame_rate),
-                    sampling=self.sampling,
-                    conditions=conditions,
-                )
-                samples = job.samples(score=False)
+                samples = self._job(module, trainer.global_step, conditions).samples(score=False)
         except FloatingPointError as error:
             # Only samples failed; the loss says whether training has.
             log.warning("no samples at step %d: %s", trainer.global_step, error)
             return
         finally:
             module.model.train(was_training)
+        self._write(trainer, samples, conditions)
+
+    def _job(
+        self, module: LanguageModelTraining, step: int, conditions: list[dict[str, Any]]
+    ) -> Job:
+        """The samples of the weights as they are now."""
+        words, rows = module.vocabulary, None
+        if words is not None:
+            rows = stack_rows([words.encode_known(values) for values in conditions])
+        trained = TrainedModel(
+            module.model, module.pattern, module.context_frames, module.codec, step, words
+        )
+        return Synthesizer(trained, self.codec).job(
+            [self.seed + i for i in range(self.num_samples)],
+            math.ceil(self.duration * self.codec.frame_rate),
+            sampling=self.sampling,
+            conditions=rows,
+        )
+
+    def _write(
+        self, trainer: pl.Trainer, samples: list[Sample], conditions: list[dict[str, Any]]
+    ) -> None:
+        """Write and log the samples."""
         pictures, captions = [], []
         for i, sample in enumerate(samples):
             stem = self.folder / f"step_{trainer.global_step:08d}_sample_{i:03d}"
-            parts = [f"{column} {value}"[:60] for column, value in conditions_of_clips[i].items()]
+            parts = [f"{column} {value}"[:60] for column, value in conditions[i].items()]
             captions.append(", ".join([sample.title, *parts]))
             sample.save_sound(stem, captions[-1])
             pictures.append(stem.with_suffix(".png"))
@@ -128,18 +141,6 @@ class SampleCallback(pl.Callback):
             pictures,
             trainer.global_step,
         )
-
-    def _synthesizer(self, module: LanguageModelTraining, step: int) -> Synthesizer:
-        """Of the weights as they are now."""
-        trained = TrainedModel(
-            module.model,
-            module.pattern,
-            module.hparams["context_frames"],
-            module.codec,
-            step,
-            module.vocabulary,
-        )
-        return Synthesizer(trained, self.codec)
 
     def _conditions(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
         """Conditions of each clip to generate: those of the first validation clips, or none."""

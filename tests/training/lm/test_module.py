@@ -308,11 +308,16 @@ def test_independent_codes_are_not_predicted_better_than_by_their_frequency(
     assert unigram_entropy(np.array([[4, 3, 2, 1, 0]]))[0] < math.log(5)
 
 
-def full_batch(lengths: list[int], filling: int = 0) -> dict[str, torch.Tensor]:
+def full_batch(lengths: list[int], filling: int = 0) -> dict[str, Any]:
     codes = torch.randint(0, 32, (len(lengths), 3, CONTEXT), generator=torch.Generator())
     for row, length in zip(codes, lengths, strict=True):
         row[:, length:] = filling
-    return {"codes": codes, "lengths": torch.tensor(lengths)}
+    return {
+        "codes": codes,
+        "lengths": torch.tensor(lengths),
+        "reaches_end": torch.zeros(len(lengths), dtype=torch.bool),
+        "conditions": {},
+    }
 
 
 def test_padding_is_not_seen(tiny_codec: EncodecCodec) -> None:
