@@ -262,15 +262,20 @@ class CodecTraining(pl.LightningModule):
             encoded.backward(pull)
         if spectrum is not None:
             parts["spectrum"] = spectrum
+        norm = self._take_step(optimizer)
+        if quantized is not None and not frozen:
+            self._follow(quantized)
+        self._log_step({**parts, **audible, "loss": loss, "grad_norm": norm}, optimizer)
+
+    def _take_step(self, optimizer: Any) -> Tensor:
+        """Clip the gradients and move the weights; the gradients' norm before."""
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self._check_finite("norm of the gradient", norm)
         optimizer.step()
         schedules: Any = self.lr_schedulers()
         for schedule in schedules if isinstance(schedules, list) else [schedules]:
             schedule.step()
-        if quantized is not None and not frozen:
-            self._follow(quantized)
-        self._log_step({**parts, **audible, "loss": loss, "grad_norm": norm}, optimizer)
+        return norm
 
     def _follow(self, quantized: Quantized) -> None:
         """Have the codebooks follow what was quantized with them."""
