@@ -135,7 +135,7 @@ def check_trainer(trainer: Any, batch_size: int, clip: float) -> None:
         )
 
 
-def segment_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The part of `data` that says what is cut from the recordings."""
+def segment_options(data: dict[str, Any]) -> dict[str, Any]:
+    """The part of the settings of `data` that says what is cut from the recordings."""
     known = inspect.signature(check_segment_settings).parameters
-    return {key: value for key, value in options["data"].items() if key in known}
+    return {key: value for key, value in data.items() if key in known}
