@@ -40,8 +40,6 @@ from audiolm.model.conditioning import Conditions, joined, null_conditions
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, StridedPattern, num_steps
 
-WINDOWS = ("auto", "ring", "reread")
-
 
 def generate(
     model: AudioLM,
@@ -75,7 +73,6 @@ def stream(
     conditions: Mapping[str, Tensor] | None = None,
     engine: str | Engine = "auto",
     weights: str = "float32",
-    window: str = "auto",
 ) -> Iterator[Tensor]:
     """Yield chunks (B, K, t) of frames as they are finished, at most `num_frames` in all.
 
@@ -97,14 +94,12 @@ def stream(
         engine: see `engines.engine`; "auto" takes the fastest there is. One from `prepare` has its
             weights already.
         weights: "float32", "bfloat16" or "int8"; see `rounding.round_weights`.
-        window: how to go past the end of a window, "ring" or "reread", as above; "auto" generates
-            what fits into a window as one, and longer ones with a ring where it can be had.
 
     Raises:
         ValueError: for no frames, a pattern of another number of codebooks than the model's, a
             prompt longer than the context or than `num_frames`, of another number of codebooks or
             with ids that are not codes, for conditions or guidance of an unconditional model, for
-            an engine, weights or a window that are unknown or cannot be had, and for a model in
+            an engine or weights that are unknown or cannot be had, and for a model in
             training mode.
         FloatingPointError: for logits that are not finite, naming the frame.
     """
@@ -127,7 +122,7 @@ def stream(
     )
     state.remember(known[:, 0])
     # Checked above, at the call; generated as the frames are asked for.
-    if choose_window(window, model, pattern, num_frames, context_frames) == "ring":
+    if takes_ring(model, pattern, num_frames, context_frames):
         return state.without_end(known, num_frames, context_frames)
     return state.window_by_window(known, num_frames, context_frames)
 
@@ -142,7 +137,6 @@ def prepare(
     sampling: Sampling = PLAIN,
     engine: str | Engine = "auto",
     weights: str = "float32",
-    window: str = "auto",
 ) -> Engine:
     """Do now what the first frame would wait for: rounding, building, packing and compiling.
 
@@ -156,7 +150,7 @@ def prepare(
     ready = engine
     if not isinstance(ready, Engine):
         ready = Engine(ready, model, weights, _steps_to_sample(pattern, num_frames))
-    ring = choose_window(window, model, pattern, num_frames, context_frames) == "ring"
+    ring = takes_ring(model, pattern, num_frames, context_frames)
     if ring:
         max_steps = ring_steps(pattern, context_frames)
     else:
@@ -177,25 +171,13 @@ def prepare(
     return ready
 
 
-def choose_window(
-    window: str, model: AudioLM, pattern: Pattern, num_frames: int | None, context_frames: int
-) -> str:
-    """The way past the end of a window that "auto" is, or the named one itself.
-
-    Raises:
-        ValueError: for an unknown one, and for a ring where there can be none.
-    """
-    if window not in WINDOWS:
-        raise ValueError(f"window={window!r} is unknown; choose one of {', '.join(WINDOWS)}")
-    repeats = isinstance(pattern, StridedPattern)
+def takes_ring(
+    model: AudioLM, pattern: Pattern, num_frames: int | None, context_frames: int
+) -> bool:
+    """Whether generation goes past a window with a ring: where it has to, and a ring can be had."""
+    fits = num_frames is not None and num_frames <= context_frames
     rotary = model.transformer.blocks[0].attention.rotary is not None
-    if window == "ring" and not (repeats and rotary):
-        what = "a pattern whose steps repeat" if rotary else "rotary positions"
-        raise ValueError(f"window=ring needs {what}, which this model has not; pass window=reread")
-    if window == "auto":
-        fits = num_frames is not None and num_frames <= context_frames
-        return "ring" if repeats and rotary and not fits else "reread"
-    return window
+    return rotary and isinstance(pattern, StridedPattern) and not fits
 
 
 def _steps_to_sample(pattern: Pattern, num_frames: int | None) -> int | None:

@@ -132,8 +132,3 @@ def deinterleave(steps: Tensor, positions: Tensor) -> Tensor:
     """Gather the codes (B, K, T) from steps (B, K, S): the inverse of `interleave`."""
     index = positions.to(steps.device).expand(steps.shape[0], *positions.shape)
     return steps.gather(2, index)
-
-
-def final_steps(positions: Tensor) -> Tensor:
-    """(T,): the step after which frame t has all its codes."""
-    return positions.max(dim=0).values

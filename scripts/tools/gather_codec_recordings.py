@@ -44,8 +44,9 @@ from typing import Any
 import soundfile
 import torch
 
-from audiolm.audio import AUDIO_SUFFIXES, AudioError, read_audio, read_info, replacing
+from audiolm.audio import AUDIO_SUFFIXES, AudioError, read_audio, read_info
 from audiolm.demo import make_melodies
+from audiolm.files import replacing
 
 SAMPLE_RATE = 16000  # Hz
 SHORTEST = 0.15  # seconds; a codec's frame is 0.02

@@ -1,10 +1,12 @@
 """A small model whose samples depend on the past, and the engines that a machine can have."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 
+from audiolm.generation import generate
 from audiolm.generation.engines.build import find_compiler
 from audiolm.model import AudioLM, make_pattern
 from audiolm.model.condition_vocabulary import ConditionVocabulary
@@ -43,6 +45,15 @@ def make_model() -> Callable[..., AudioLM]:
         return model
 
     return make
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How generation goes past a window: "auto", or "reread" also where a ring can be had."""
+    name: str = getattr(request, "param", "reread")
+    if name == "reread":
+        monkeypatch.setattr(sys.modules[generate.__module__], "takes_ring", lambda *_: False)
+    return name
 
 
 @pytest.fixture(params=["eager", "native"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from audiolm.generation import Sampling, cut_at_end, generate, stream
-from audiolm.generation.stream import choose_window
+from audiolm.generation.stream import takes_ring
 from audiolm.model import AudioLM, make_pattern
 from audiolm.model.loss import lay_out
 from audiolm.model.patterns import PATTERNS
@@ -55,15 +55,15 @@ def test_chunks_are_the_whole(pattern: str, make_model: MakeModel) -> None:
 
 def test_endless_generation_ends_with_its_last_sample(make_model: MakeModel) -> None:
     model, laid_out = lively(make_model, "delay"), make_pattern("delay", K)
-    assert choose_window("auto", model, laid_out, None, CONTEXT) == "ring"
+    assert takes_ring(model, laid_out, None, CONTEXT)
     codes = torch.cat(list(stream(model, laid_out, None, CONTEXT, SEEDS)), dim=2)
     assert max(lengths(codes)) == codes.shape[2]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_duration_is_a_guard(pattern: str, make_model: MakeModel) -> None:
+def test_duration_is_a_guard(pattern: str, way: str, make_model: MakeModel) -> None:
     model, laid_out = lively(make_model, pattern), make_pattern(pattern, K)
-    whole = generate(model, laid_out, 30, CONTEXT, SEEDS, window="reread")
+    whole = generate(model, laid_out, 30, CONTEXT, SEEDS)
     short = generate(model, laid_out, 3, CONTEXT, SEEDS)
     assert short.shape[2] == 3
     # The finer codes of the last frames no longer see a coarse one of a frame behind.

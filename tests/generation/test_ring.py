@@ -5,11 +5,12 @@ from itertools import islice
 
 import pytest
 import torch
+from torch import Tensor
 
 from audiolm.generation import Sampling, generate, stream
 from audiolm.generation.engines.engine import Engine
-from audiolm.generation.stream import choose_window
-from audiolm.model import AudioLM, make_pattern
+from audiolm.generation.stream import takes_ring
+from audiolm.model import AudioLM, make_pattern, scaled_dot_product_attention
 
 K, V, CONTEXT = 3, 19, 8
 
@@ -27,12 +28,16 @@ def prompt_of(frames: int) -> torch.Tensor | None:
 def banded(model: AudioLM, inputs: torch.Tensor, window: int) -> torch.Tensor:
     """Logits (B, K, S, V) when every layer lets a step see the last `window` steps."""
     steps = inputs.shape[2]
-    longer = AudioLM(
-        K, V, steps, embed_dim=24, num_layers=2, num_heads=4, kernel="from_scratch"
-    ).eval()
+    longer = AudioLM(K, V, steps, embed_dim=24, num_layers=2, num_heads=4).eval()
     longer.load_state_dict(model.state_dict())
+    outside = torch.ones(steps, steps, dtype=torch.bool)
+    outside = outside.triu(1) | outside.tril(-window)
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor, *_: object, **__: object) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, outside)
+
     for block in longer.transformer.blocks:
-        block.attention.causal_mask |= torch.ones(steps, steps, dtype=torch.bool).tril(-window)
+        block.attention.kernel = kernel
     return longer.extend(inputs)
 
 
@@ -62,17 +67,17 @@ def test_a_ring_that_is_not_full_is_a_plain_cache(engine: str, make_model: MakeM
 
 @pytest.mark.parametrize("pattern", STRIDED)
 @pytest.mark.parametrize("prompt", [0, 3, CONTEXT])
-@pytest.mark.parametrize("window", ["ring", "reread"])
+@pytest.mark.parametrize("way", ["auto", "reread"], indirect=True)
 def test_a_stream_without_end_begins_like_one_with(
-    pattern: str, prompt: int, window: str, make_model: MakeModel
+    pattern: str, prompt: int, way: str, make_model: MakeModel
 ) -> None:
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
     settings = (CONTEXT, [1, 2], prompt_of(prompt))
-    endless = stream(model, laid_out, None, *settings, window=window)
+    endless = stream(model, laid_out, None, *settings)
     generated = torch.cat(list(islice(endless, 40)), dim=2)
     # Re-read, the last frames of a window stand beside its end, so whole windows are compared.
-    frames = 2 * CONTEXT if window == "reread" else 2 * CONTEXT + 3
-    finite = generate(model, laid_out, frames, *settings, window=window)
+    frames = 2 * CONTEXT if way == "reread" else 2 * CONTEXT + 3
+    finite = generate(model, laid_out, frames, *settings)
     assert torch.equal(finite, generated[:, :, :frames])
     if prompt:
         assert torch.equal(generated[0, :, :prompt], prompt_of(prompt))
@@ -105,26 +110,20 @@ def test_a_stream_without_end_keeps_its_memory(engine: str, make_model: MakeMode
 
 
 @pytest.mark.parametrize(
-    "pattern, positions, found",
+    "pattern, positions, ring",
     [
-        ("delay", "rotary", "ring"),
-        ("delay", "learned", "reread"),
-        ("flatten", "sinusoidal", "reread"),
-        ("coarse_first", "rotary", "reread"),
+        ("delay", "rotary", True),
+        ("delay", "learned", False),
+        ("flatten", "sinusoidal", False),
+        ("coarse_first", "rotary", False),
     ],
 )
-def test_auto_takes_the_ring_where_it_can_and_one_window_where_that_does(
-    pattern: str, positions: str, found: str, make_model: MakeModel
+def test_a_ring_is_taken_where_it_can_be_and_one_window_where_that_does(
+    pattern: str, positions: str, ring: bool, make_model: MakeModel
 ) -> None:
     model, laid_out = make_model(pattern, positions), make_pattern(pattern, K)
-    for frames, expected in ((None, found), (CONTEXT + 1, found), (CONTEXT, "reread")):
-        assert choose_window("auto", model, laid_out, frames, CONTEXT) == expected
-        assert choose_window("reread", model, laid_out, frames, CONTEXT) == "reread"
-    if found != "ring":
-        with pytest.raises(ValueError, match="pass window=reread"):
-            stream(model, laid_out, 5, CONTEXT, [0], window="ring")
-    with pytest.raises(ValueError, match="window='roll' is unknown; choose one of auto"):
-        stream(model, laid_out, 5, CONTEXT, [0], window="roll")
+    for frames, expected in ((None, ring), (CONTEXT + 1, ring), (CONTEXT, False)):
+        assert takes_ring(model, laid_out, frames, CONTEXT) == expected
 
 
 def test_a_prompt_longer_than_the_ring(make_model: MakeModel) -> None:

@@ -46,6 +46,7 @@ def test_every_engine_gives_the_logits_of_no_cache(
     positions: str,
     monkeypatch: pytest.MonkeyPatch,
     engine: str,
+    way: str,
     make_model: MakeModel,
 ) -> None:
     model = make_model(pattern, positions)
@@ -65,7 +66,6 @@ def test_every_engine_gives_the_logits_of_no_cache(
         CONTEXT,
         [5, 6],
         prompt_of(prompt),
-        window="reread",
     )
     found = sample(engine=engine)
     cached = list(seen)
@@ -129,23 +129,23 @@ def test_a_pattern_of_fixed_length_is_always_laid_out_for_the_context(
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("frames", [1, 5, CONTEXT, CONTEXT + 1, 4 * CONTEXT])
-@pytest.mark.parametrize("window", ["auto", "reread"])
+@pytest.mark.parametrize("way", ["auto", "reread"], indirect=True)
 def test_stream_equals_generate_and_wastes_nothing(
-    pattern: str, frames: int, window: str, make_model: MakeModel
+    pattern: str, frames: int, way: str, make_model: MakeModel
 ) -> None:
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
-    chunks = list(stream(model, laid_out, frames, CONTEXT, [1, 2], window=window))
+    chunks = list(stream(model, laid_out, frames, CONTEXT, [1, 2]))
     assert all(chunk.shape[2] > 0 for chunk in chunks)
-    whole = generate(model, laid_out, frames, CONTEXT, [1, 2], window=window)
+    whole = generate(model, laid_out, frames, CONTEXT, [1, 2])
     assert torch.equal(torch.cat(chunks, dim=2), whole)
     assert whole.shape == (2, K, frames)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("prompt", [1, 4, CONTEXT])
-@pytest.mark.parametrize("window", ["auto", "reread"])
+@pytest.mark.parametrize("way", ["auto", "reread"], indirect=True)
 def test_the_prompt_survives_verbatim(
-    pattern: str, prompt: int, window: str, engine: str, make_model: MakeModel
+    pattern: str, prompt: int, way: str, engine: str, make_model: MakeModel
 ) -> None:
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
     codes = generate(
@@ -155,7 +155,6 @@ def test_the_prompt_survives_verbatim(
         CONTEXT,
         [1, 2],
         prompt_of(prompt),
-        window=window,
         engine=engine,
     )
     assert torch.equal(codes[0, :, :prompt], prompt_of(prompt))
@@ -187,9 +186,7 @@ def test_greedy_codes_are_the_most_probable_of_a_full_pass(
     from audiolm.model import deinterleave, interleave
 
     model, laid_out = make_model(pattern), make_pattern(pattern, K)
-    codes = generate(
-        model, laid_out, CONTEXT, CONTEXT, [0], sampling=Sampling(greedy=True), window="reread"
-    )
+    codes = generate(model, laid_out, CONTEXT, CONTEXT, [0], sampling=Sampling(greedy=True))
     positions = laid_out.positions(CONTEXT)
     best = model(interleave(codes, positions, V)).argmax(dim=-1)
     assert torch.equal(deinterleave(best, positions), codes)
@@ -224,18 +221,18 @@ def test_damaged_weights_are_named_and_not_sampled(
         generate(model, make_pattern("delay", K), 5, CONTEXT, [0], engine=engine)
 
 
-@pytest.mark.parametrize("window", ["ring", "reread"])
+@pytest.mark.parametrize("way", ["auto", "reread"], indirect=True)
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
 def test_a_prompt_may_be_of_any_whole_numbers(
-    make_model: MakeModel, engine: str, dtype: torch.dtype, window: str
+    make_model: MakeModel, engine: str, dtype: torch.dtype, way: str
 ) -> None:
     prompt = prompt_of(CONTEXT)
     assert prompt is not None
     sample = partial(
         generate, make_model("delay"), make_pattern("delay", K), 3 * CONTEXT, CONTEXT, [0, 1]
     )
-    expected = sample(prompt, engine=engine, window=window)
-    found = sample(prompt.to(dtype), engine=engine, window=window)
+    expected = sample(prompt, engine=engine)
+    found = sample(prompt.to(dtype), engine=engine)
     assert found.dtype == torch.int64 and torch.equal(found, expected)
 
 

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 import soundfile
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "tools"))
-
 import gather_codec_recordings as tool
 from gather_codec_recordings import Clip, all_sources, gather, is_held_out, recordings
 

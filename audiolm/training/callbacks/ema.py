@@ -30,19 +30,15 @@ class EMA(Callback):
 
     Args:
         decay: share of the old average that stays at a step, from 0 to below 1.
-        start_step: optimiser steps after which averaging begins; until then it follows the weights.
 
     Raises:
-        ValueError: for a decay outside [0, 1) or a negative start_step.
+        ValueError: for a decay outside [0, 1).
     """
 
-    def __init__(self, decay: float = 0.999, start_step: int = 0) -> None:
+    def __init__(self, decay: float = 0.999) -> None:
         if not 0 <= decay < 1:
             raise ValueError(f"EMA decay={decay} must be from 0 to below 1, as 0.999")
-        if start_step < 0:
-            raise ValueError(f"EMA start_step={start_step} must not be negative")
         self.decay = decay
-        self.start_step = start_step
         self._averages: dict[str, Tensor] = {}
         self._updates = 0
         self._seen_step = 0
@@ -105,10 +101,8 @@ class EMA(Callback):
         if not self._averages or trainer.global_step == self._seen_step:
             return
         self._seen_step = trainer.global_step
-        decay = 0.0
-        if trainer.global_step > self.start_step:
-            decay = min(self.decay, (1 + self._updates) / (10 + self._updates))
-            self._updates += 1
+        decay = min(self.decay, (1 + self._updates) / (10 + self._updates))
+        self._updates += 1
         for name, weight in pl_module.named_parameters():
             self._averages[name].lerp_(weight.float(), 1 - decay)
 

@@ -23,7 +23,13 @@ from audiolm.training.codec.reconstructions import ReconstructionCallback
 from ...conftest import TINY
 
 STEPS = 8
-QUANTIZATION = {"levels": [1, 2, 4], "init_segments": 16, "start": 0.5}
+QUANTIZATION = {
+    "levels": [1, 2, 4],
+    "init_segments": 16,
+    "start": 0.5,
+    "noise": [0.1, 0.5],
+    "freeze_encoder": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +55,7 @@ def make_module(**change: Any) -> CodecTraining:
         "quantization": QUANTIZATION,
         "adversarial": {},
         "optim": {"lr": 1e-3, "warmup_steps": 2, "weight_decay": 0.0},
+        "warmup": 0.0,
     }
     for key, value in change.items():
         merge = isinstance(value, dict) and key in options
