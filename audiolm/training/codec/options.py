@@ -40,7 +40,7 @@ QUANTIZATION: dict[str, Any] = {
     "levels": None,  # numbers of codebooks to sample from; None is n_q, its half, ... to 2
     "decay": 0.99,  # of the averages that codebooks follow
     "dead_below": 0.15,  # a code used less than this share of the mean is replaced
-    "init_segments": 512,  # whose latents k-means starts from
+    "init_segments": 4096,  # whose latents codebooks are fitted to: with few, they fit chance
 }
 
 
