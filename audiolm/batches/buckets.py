@@ -118,21 +118,18 @@ class TrainingBatches:
             zip([bound + 1 for bound in bounds[1:]] + [1], bounds, strict=True)
         ):
             slots = counts[:, shortest : longest + 1].sum(axis=1)
-            stores = tuple(int(store) for store in np.flatnonzero(slots))
             capacity = rows_that_fit(longest, window_frames, full_windows, steps)
-            bucket = Bucket(
-                longest=longest,
-                # More than a pass would be the same windows twice in a batch.
-                rows=min(capacity, max(int(slots.sum()), full_windows)),
-                stores=stores,
-                windows=tuple(
-                    TrainingWindows(
-                        spans[store], window_frames, seed, shortest, longest, store << 32 | number
-                    )
-                    for store in stores
-                ),
-                scheduler=StrideScheduler((passes * slots)[list(stores)]),
-            )
+            stores = np.flatnonzero(slots).tolist()
+            windows = [
+                TrainingWindows(
+                    spans[store], window_frames, seed, shortest, longest, store << 32 | number
+                )
+                for store in stores
+            ]
+            # More rows than a pass would be the same windows twice in a batch.
+            rows = min(capacity, max(int(slots.sum()), full_windows))
+            scheduler = StrideScheduler((passes * slots)[stores])
+            bucket = Bucket(longest, rows, tuple(stores), tuple(windows), scheduler)
             self.buckets.append(bucket)
             rates.append(sum((passes * slots).tolist()) / bucket.rows)
         self._scheduler = StrideScheduler(np.array(rates))

@@ -59,6 +59,17 @@ class Block(nn.Module):
         return x + self.feedforward(self.feedforward_norm(x))  # type: ignore[no-any-return]
 
 
+def _added_positions(
+    name: str, embed_dim: int, max_seq_len: int
+) -> SinusoidalPositions | LearnedPositions | None:
+    """What is added to the input; None for rotary positions, which the attention has."""
+    if name == "sinusoidal":
+        return SinusoidalPositions(embed_dim, max_seq_len)
+    if name == "learned":
+        return LearnedPositions(embed_dim, max_seq_len)
+    return None
+
+
 class Transformer(nn.Module):
     """`num_layers` blocks between positions and a last norm.
 
@@ -110,13 +121,12 @@ class Transformer(nn.Module):
             feedforward_dim = feedforward_width(embed_dim)
         elif not isinstance(feedforward_dim, int) or feedforward_dim < 1:
             raise ValueError(f"feedforward_dim={feedforward_dim} must be a whole number above 0")
-        self.positions: SinusoidalPositions | LearnedPositions | None = None
-        if positions == "sinusoidal":
-            self.positions = SinusoidalPositions(embed_dim, max_seq_len)
-        elif positions == "learned":
-            self.positions = LearnedPositions(embed_dim, max_seq_len)
+        self.positions = _added_positions(positions, embed_dim, max_seq_len)
         blocks = []
         for _ in range(num_layers):
+            rotary = None
+            if positions == "rotary":
+                rotary = RotaryPositions(embed_dim // num_heads, max_seq_len)
             attention = CausalSelfAttention(
                 embed_dim,
                 num_heads,
@@ -124,11 +134,7 @@ class Transformer(nn.Module):
                 dropout=dropout,
                 attn_dropout=attn_dropout,
                 kernel=kernel,
-                rotary=(
-                    RotaryPositions(embed_dim // num_heads, max_seq_len)
-                    if positions == "rotary"
-                    else None
-                ),
+                rotary=rotary,
             )
             feedforward = GatedFeedForward(embed_dim, feedforward_dim, dropout)
             cross = CrossAttention(embed_dim, num_heads, dropout) if cross_attention else None

@@ -80,6 +80,12 @@ def apply_rules(
         (f"duplicate of {clips[first[i]].path} (same decoded audio)" for i in indices),
     )
 
+    return _report(found, first, part)
+
+
+def _report(found: _Outcome, first: NDArray[np.int64], part: Part) -> CheckReport:
+    """first: of each clip, the first one with the same audio."""
+    clips, rows = found.collection.clips, found.collection.rows
     kept = np.flatnonzero(~found.dropped)
     index = np.zeros(len(clips), np.int64)
     index[kept] = np.arange(len(kept))
@@ -91,13 +97,13 @@ def apply_rules(
         audio=audio,
         split_as=index[first[kept]],
         skipped=[
-            *unusable,
+            *found.unusable,
             *(SkippedClip(clips[i].path, found.reasons[i]) for i in sorted(found.reasons)),
         ],
         findings=found.findings,
         counts=found.counts,
-        totals=_totals(collection, unusable, found),
-        rules=rules,
+        totals=_totals(found.collection, found.unusable, found),
+        rules=found.rules,
         part=part,
     )
 
@@ -165,6 +171,7 @@ class _Outcome:
 
     def __init__(self, collection: Collection, unusable: list[SkippedClip], rules: Rules) -> None:
         n = len(collection.clips)
+        self.collection, self.unusable = collection, unusable
         self.clips, self.rows, self.rules = collection.clips, collection.rows, rules
         self.sound = np.ones(n, np.bool_)
         self.sound[list(collection.faults)] = False

@@ -92,14 +92,10 @@ class NativeDecodeStep:
         for layer, cache in zip(self.layers, caches, strict=True):
             layer.keys, layer.values = cache.keys.data_ptr(), cache.values.data_ptr()
         self.added = None if conditions is None else conditions.added.contiguous()
-        self.text_used = None
+        self.text_used: Tensor | None = None
         self.text: list[Tensor] = []  # what the structures point at
         if conditions is not None and conditions.hidden is not None:
-            self.text_used = (~conditions.hidden).sum(dim=-1).flatten()
-            for layer, pair in zip(self.layers, conditions.memory, strict=True):
-                keys, values = (tensor.contiguous() for tensor in pair)
-                self.text += [keys, values]
-                layer.text_keys, layer.text_values = keys.data_ptr(), values.data_ptr()
+            self._point_at_text(conditions, conditions.hidden)
         self.model = _Model(
             kind=WEIGHTS.index(packed.weights),
             codebooks=model.num_codebooks,
@@ -126,6 +122,13 @@ class NativeDecodeStep:
         self.positions = trunk.positions
         self.rotary = trunk.blocks[0].attention.rotary
         self.origin = torch.zeros(1, 1, model.embedding.embedding_dim)
+
+    def _point_at_text(self, conditions: Conditions, hidden: Tensor) -> None:
+        self.text_used = (~hidden).sum(dim=-1).flatten()
+        for layer, pair in zip(self.layers, conditions.memory, strict=True):
+            keys, values = (tensor.contiguous() for tensor in pair)
+            self.text += [keys, values]
+            layer.text_keys, layer.text_values = keys.data_ptr(), values.data_ptr()
 
     def __call__(self, codes: Tensor) -> Tensor:
         """Logits (B, K, V') after codes (B, K), the next step of the caches."""

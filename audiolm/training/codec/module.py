@@ -112,13 +112,7 @@ class CodecTraining(pl.LightningModule):
             raise ValueError(f"mel_rise={mel_rise} must be above 0")
         self.mel_rise = mel_rise
         self.mel = MultiScaleMel(self.settings["sample_rate"])
-        self.spectral_head: SpectralHead | None = None
-        if self.loss_weights["spectrum"]:
-            self.spectral_head = SpectralHead(
-                self.settings["dimension"],
-                self.settings["sample_rate"],
-                int(self.model.encoder.hop_length),
-            )
+        self.spectral_head = self._make_spectral_head() if self.loss_weights["spectrum"] else None
         self.adversarial = checked_adversarial(adversarial)
         self.adversary: Adversary | None = None
         if self.adversarial["enabled"]:
@@ -130,6 +124,10 @@ class CodecTraining(pl.LightningModule):
             shares |= {name: self.adversarial[name] for name in ("adversarial", "features")}
         self.balancer = Balancer(shares)
         self._train = _Means()
+
+    def _make_spectral_head(self) -> SpectralHead:
+        hop = int(self.model.encoder.hop_length)
+        return SpectralHead(self.settings["dimension"], self.settings["sample_rate"], hop)
 
     def check_plan(self, length: int, max_steps: int) -> None:
         """Refuse what would fail hours later only.
@@ -264,22 +262,35 @@ class CodecTraining(pl.LightningModule):
             encoded.backward(pull)
         if spectrum is not None:
             parts["spectrum"] = spectrum
+        norm = self._take_step(optimizer)
+        if quantized is not None and not frozen:
+            self._follow(quantized)
+        self._log_step({**parts, **audible, "loss": loss, "grad_norm": norm}, optimizer)
+
+    def _take_step(self, optimizer: Any) -> Tensor:
+        """Clip the gradients and move the weights; the gradients' norm before."""
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self._check_finite("norm of the gradient", norm)
         optimizer.step()
         schedules: Any = self.lr_schedulers()
         for schedule in schedules if isinstance(schedules, list) else [schedules]:
             schedule.step()
-        if quantized is not None and not frozen:
-            update_codebooks(
-                self.model.quantizer,
-                quantized,
-                self.quantization["decay"],
-                self.quantization["dead_below"],
-                self._generator,
-            )
-        self.log("loss", loss.detach(), prog_bar=True, logger=False)
-        self._train.add({**parts, **audible, "loss": loss, "grad_norm": norm})
+        return norm
+
+    def _follow(self, quantized: Quantized) -> None:
+        """Have the codebooks follow what was quantized with them."""
+        update_codebooks(
+            self.model.quantizer,
+            quantized,
+            self.quantization["decay"],
+            self.quantization["dead_below"],
+            self._generator,
+        )
+
+    def _log_step(self, metrics: dict[str, Tensor], optimizer: Any) -> None:
+        """The loss on the bar; means of all since the last time, now and then."""
+        self.log("loss", metrics["loss"].detach(), prog_bar=True, logger=False)
+        self._train.add(metrics)
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if self.trainer.global_step % max(1, every) == 0:
             for name, value in self._train.take().items():

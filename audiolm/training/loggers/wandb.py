@@ -89,23 +89,31 @@ def make_wandb_logger(
                 finish_timeout=finish_timeout,
             ),
         }
-        if mode in ("offline", "dryrun"):
-            run = wandb.init(mode="offline", **arguments)
-            print(f"W&B is offline; {upload}", flush=True)
-        else:
-            try:
-                run = wandb.init(mode="online", **arguments)
-                print(f"W&B: {run.url}", flush=True)
-            except Exception as error:
-                # The start that failed still holds the run's id, in a process of W&B's own.
-                wandb.teardown()
-                wandb.setup(wandb.Settings(silent=True))
-                run = wandb.init(mode="offline", **arguments)
-                print(f"W&B is offline ({_first_line(error)}); {upload}", flush=True)
+        run = _start_run(mode, upload, arguments)
         return TolerantWandbLogger(experiment=run, save_dir=str(folder.parent), project=project)
     except Exception as error:
         print(f"W&B is off ({_first_line(error)}); metrics.csv has all numbers", flush=True)
         return None
+
+
+def _start_run(mode: str, upload: str, arguments: dict[str, Any]) -> Any:
+    """W&B's run, offline where it cannot be online; `upload` says what to do about that."""
+    import wandb
+
+    if mode in ("offline", "dryrun"):
+        run = wandb.init(mode="offline", **arguments)
+        print(f"W&B is offline; {upload}", flush=True)
+        return run
+    try:
+        run = wandb.init(mode="online", **arguments)
+        print(f"W&B: {run.url}", flush=True)
+    except Exception as error:
+        # The start that failed still holds the run's id, in a process of W&B's own.
+        wandb.teardown()
+        wandb.setup(wandb.Settings(silent=True))
+        run = wandb.init(mode="offline", **arguments)
+        print(f"W&B is offline ({_first_line(error)}); {upload}", flush=True)
+    return run
 
 
 class TolerantWandbLogger(WandbLogger):

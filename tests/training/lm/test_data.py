@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from audiolm.batches.windows import WindowBatch
 from audiolm.codec import EncodecCodec
 from audiolm.tokens import Mix, TokenStore, count_codes, unigram_cross_entropy
 from audiolm.training import TokenData, describe_plan, measure_baselines
@@ -117,6 +118,18 @@ def test_validation_takes_every_validation_frame_once(mix: Mix) -> None:
         assert sorted(seen) == expected
 
 
+def batch_of(codes: torch.Tensor, lengths: torch.Tensor, full: int) -> WindowBatch:
+    """For a model without end token and conditions."""
+    ends = torch.zeros(len(codes), dtype=torch.bool)
+    return {
+        "codes": codes,
+        "lengths": lengths,
+        "reaches_end": ends,
+        "conditions": {},
+        "full": full,
+    }
+
+
 def test_a_row_knows_nothing_of_its_neighbours(tiny_codec: EncodecCodec, store: TokenStore) -> None:
     """Nor of the padding after it."""
     for pattern in ("delay", "flatten", "coarse_first"):
@@ -127,8 +140,8 @@ def test_a_row_knows_nothing_of_its_neighbours(tiny_codec: EncodecCodec, store: 
             nats, counts = module.predict(batch).nats()
             alone = []
             for codes, length in zip(batch["codes"], batch["lengths"], strict=True):
-                row = {"codes": codes[None, :, :length], "lengths": length[None], "full": 1}
-                alone.append(module.predict(row).nats())  # type: ignore[arg-type]
+                row = batch_of(codes[None, :, :length], length[None], 1)
+                alone.append(module.predict(row).nats())
                 checked += int(length) < batch["codes"].shape[2]
             torch.testing.assert_close(sum(x[0] for x in alone), nats, rtol=1e-5, atol=1e-4)
             assert torch.equal(sum(x[1] for x in alone), counts)  # type: ignore[arg-type]
@@ -159,8 +172,8 @@ def test_every_code_weighs_the_same_in_whatever_batch(
     def gradient(rows: list[slice], full: int) -> torch.Tensor:
         module.zero_grad()
         for some in rows:
-            part = {"codes": codes[some], "lengths": lengths[some], "full": full}
-            (module.training_step(part, 0) / len(rows)).backward()  # type: ignore[arg-type]
+            part = batch_of(codes[some], lengths[some], full)
+            (module.training_step(part, 0) / len(rows)).backward()
         grad = module.model.heads.weight.grad
         assert grad is not None
         return grad.clone()
