@@ -13,9 +13,6 @@ from audiolm.codec.pretrained import PRETRAINED, read_pretrained
 BUNDLED = Path(__file__).parent / "bundled"
 """Folder of the codec that comes with the package; see the model card there."""
 
-FIRST_EDITION = "422747b0020321cf"
-"""Fingerprint of the codec that came with the package before this one."""
-
 
 def load_pretrained(
     name: str, bandwidth: float, repository: str | Path | None = None
@@ -143,11 +140,6 @@ def load_codec(
     where = ", ".join(str(f) for f in folders) or "no folder"
     message = f"codec {name!r} with fingerprint {wanted} is not in {where}"
     remedy = f"put its pair ({name}.safetensors, {name}.json) there"
-    if wanted == FIRST_EDITION:
-        remedy = (
-            "that is the first edition of the bundled codec, which this version no longer carries: "
-            "prepare and train anew, or copy the pair from the folder codec/ of a run made with it"
-        )
     if seen:
         raise ValueError(f"{message}: {'; '.join(seen)}; {remedy}")
     raise FileNotFoundError(f"{message}: {remedy}")

@@ -8,7 +8,6 @@ import safetensors.torch
 import torch
 
 from audiolm.codec import load_codec, load_local, save_local
-from audiolm.codec.load import FIRST_EDITION
 
 
 def test_saved_and_loaded_it_is_the_same(make_tiny_codec, tmp_path: Path) -> None:
@@ -157,9 +156,3 @@ def test_another_codec_is_refused_with_both_fingerprints(make_tiny_codec, tmp_pa
         load_codec(codec.identity(), [])
     with pytest.raises(ValueError, match="identity without 'kind'"):
         load_codec({}, [tmp_path])
-
-
-def test_the_first_edition_of_the_bundled_codec_is_refused_with_a_remedy(make_tiny_codec) -> None:
-    identity = make_tiny_codec().identity() | {"kind": "local", "fingerprint": FIRST_EDITION}
-    with pytest.raises(FileNotFoundError, match=r"first edition .* prepare and train anew"):
-        load_codec(identity, [])

@@ -252,7 +252,7 @@ def test_rows_given_twice_are_skipped(write: Write) -> None:
         ("clips.jsonl", '{"file": "a.wav"}\n', "no row has a path"),
         ("clips.json", '[\n{"path": "a.wav"}\n]\n', "one JSON list"),
         ("clips.csv", "path,text,text\na.wav,x,y\n", "two columns are named 'text'"),
-        ("clips.txt", "a.wav\n", r"none of \.csv"),
+        ("clips.txt", "a.wav\n", r"not one of \.csv"),
         ("clips.csv", bytes(range(256)) * 10, "UTF-8|first row"),
         ("clips.jsonl", bytes(range(256)) * 10, "no row has"),
     ],

@@ -15,7 +15,7 @@ from audiolm.training.codec.layers import (
     use_training_layers,
 )
 
-from ..conftest import TINY
+from ...conftest import TINY
 
 
 def noise(*shape: int) -> torch.Tensor:
