@@ -1,10 +1,18 @@
-"""Judge a codec on recordings it never saw, beside Opus and codec2 as yardsticks.
+"""Evaluate a codec on recordings it never saw, beside Opus and codec2 as baselines.
 
-    python scripts/tools/evaluate_codec.py CODEC --audio HELD_OUT --digits DIGITS
+    python scripts/tools/evaluate_codec.py CODEC --audio DIR --digits DIGITS --texts slt=BOOK.txt
 
-HELD_OUT has one subfolder a kind of sound (speech, music, demo, ...), each with recordings. Of
-DIGITS (Free Spoken Digit Dataset) the held-out takes are a kind of their own; the others train the
-classifier that listens to them. Everything is mono and compared at the codec's sample rate.
+CODEC is a codec's folder, or a checkpoint of its training (checkpoints/last.ckpt): before its
+codebooks are fitted, it is evaluated without quantization (K = 0).
+
+DIR has one subfolder a kind of sound (speech, music, demo, ...), each with recordings. Where
+a metadata.csv in it says what is said in them (columns file_name and text, in English), the word
+error rate is computed. Of DIGITS (Free Spoken Digit Dataset) the validation takes are a kind of
+their own; the others train the classifier that names them. Everything is mono and compared at
+the codec's sample rate.
+
+Under the table of the kinds stand the lines that the decoder draws (upsampling_lines.py) and how
+fast the codec encodes (encoding_speed.py).
 
 C = 1 audio channel, N audio samples, K codebooks, T codec frames, V codes in a codebook.
 """
@@ -14,7 +22,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import re
 import shutil
 import subprocess
@@ -32,8 +39,10 @@ from torch import Tensor, nn
 
 import audiolm.codec.distances
 import digit_classifier
+import original_baselines
+import spectral_shape
+import speech_recogniser
 from audiolm.audio import find_audio_files, read_audio, resample, write_wav
-from audiolm.codec import Codec, load_local
 from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.files import replacing
 from digit_classifier import (
@@ -43,17 +52,28 @@ from digit_classifier import (
     load_digits,
     recognise,
 )
+from encoding_speed import encoding_speeds, plain_codec
+from evaluated_codec import Evaluated, kbps_of, load_evaluated
+from original_baselines import below_4_khz, unchanged
+from spectral_shape import TELEPHONE, shape_r2
+from upsampling_lines import Line, lines_of_codec, worst_line
+from word_metric import WordMetric, load_word_metrics
 
 DIGITS = "digits"
-"""The kind whose clips are held-out digits."""
+"""The kind whose clips are validation digits."""
 
 STOI_SECONDS = 10.0
 """Clips are joined to pieces of this length: STOI needs 0.4 s of sound, more than most digits."""
 
 MAX_DELAY = 0.06
-"""Seconds by which a yardstick may be late or early; it is aligned before it is compared."""
+"""Seconds by which a baseline may be late or early; it is aligned before it is compared."""
 
 _TOO_LITTLE = 1e-5  # what pystoi returns, with a warning, where there is too little sound
+
+SAME = 100.0  # dB of SI-SNR: what is above is rounding
+
+PLAIN = "the plain network of audiolm 0.1"
+"""Name of what encoding speeds are compared with."""
 
 OPUS_KBPS = 6.0
 CODEC2_KBPS = 3.2
@@ -75,6 +95,12 @@ class Measures:
     """0 to 1; None without pystoi. Defined for speech, of little meaning for music."""
     recognised: float | None
     """Of the digits recognised in the originals, the share recognised still; None for others."""
+    shape_r2: float | None = None
+    """Of the shape of the spectrum above 1 kHz, see spectral_shape.py; None for silence."""
+    telephone_r2: float | None = None
+    """The same up to 3.6 kHz only."""
+    word_error_rate: float | None = None
+    """Errors a word that is said; None for kinds of unknown texts."""
 
 
 @dataclass
@@ -83,18 +109,20 @@ class Row:
 
     name: str
     kbps: float
+    """kbit/s; 0 where nothing is coded."""
     kinds: dict[str, Measures]
 
 
 # ---- Measures
 
 
-class Ears:
+class Metrics:
     """Measure clips against their originals, both at ``sample_rate`` Hz.
 
     Args:
         labels: of the clips of kind `DIGITS`, in their order.
-        classifier: hears digits; needed where there are labels.
+        classifier: recognises digits; needed where there are labels.
+        words: the metrics of the kinds whose texts are known.
     """
 
     def __init__(
@@ -102,12 +130,14 @@ class Ears:
         sample_rate: int,
         labels: Sequence[int] = (),
         classifier: DigitClassifier | None = None,
+        words: Mapping[str, WordMetric] | None = None,
     ) -> None:
         self.sample_rate = sample_rate
+        self.words = words or {}
         self.labels = torch.tensor(labels)
         self.classifier = classifier
 
-    def heard(self, clips: Clips) -> Tensor:
+    def scored(self, clips: Clips) -> Tensor:
         """Which of the digits are recognised: (B,) bool."""
         assert self.classifier is not None
         return recognise(self.classifier, clips, self.sample_rate) == self.labels
@@ -117,8 +147,8 @@ class Ears:
         pairs = list(zip(decoded, originals, strict=True))
         recognised = None
         if kind == DIGITS and self.classifier is not None:
-            known = self.heard(originals)
-            recognised = float(self.heard(decoded)[known].float().mean())
+            known = self.scored(originals)
+            recognised = float(self.scored(decoded)[known].float().mean())
         return Measures(
             si_snr=_mean([float(si_snr(d[None], o[None]).mean()) for d, o in pairs]),
             mel_distance=_mean(
@@ -126,6 +156,11 @@ class Ears:
             ),
             stoi=intelligibility(originals, decoded, self.sample_rate),
             recognised=recognised,
+            shape_r2=shape_r2(originals, decoded, self.sample_rate),
+            telephone_r2=shape_r2(originals, decoded, self.sample_rate, TELEPHONE),
+            word_error_rate=(
+                self.words[kind].rate(decoded, self.sample_rate) if kind in self.words else None
+            ),
         )
 
 
@@ -141,13 +176,13 @@ def intelligibility(originals: Clips, decoded: Clips, sample_rate: int) -> float
     length = round(STOI_SECONDS * sample_rate)
     joined = torch.cat(originals, dim=1)[0], torch.cat(decoded, dim=1)[0]
     scores = []
-    for original, heard in zip(*(torch.split(x.double(), length) for x in joined), strict=True):
+    for original, scored in zip(*(torch.split(x.double(), length) for x in joined), strict=True):
         # A rest of less than a second holds too few of the frames that STOI correlates.
         if len(original) < sample_rate or not original.any():
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            score = float(stoi(original.numpy(), heard.numpy(), sample_rate))
+            score = float(stoi(original.numpy(), scored.numpy(), sample_rate))
         if score != _TOO_LITTLE:
             scores.append(score)
     return _mean(scores) if scores else None
@@ -170,20 +205,33 @@ def _mean(values: Sequence[float]) -> float:
 # ---- The codec
 
 
-def judge(codec: Codec, kinds: Mapping[str, Clips], ears: Ears) -> tuple[Row, list[float]]:
+def evaluate(
+    codec: Evaluated, kinds: Mapping[str, Clips], metrics: Metrics
+) -> tuple[Row, list[float]]:
     """Encode and decode every clip; return the codec's row and each codebook's perplexity."""
     measures, every = {}, []
     for kind, clips in kinds.items():
         codes = codec.encode_batch(clips)
         decoded = [codec.decode(c[None], w.shape[1])[0] for c, w in zip(codes, clips, strict=True)]
-        measures[kind] = ears.measure(kind, clips, decoded)
+        measures[kind] = metrics.measure(kind, clips, decoded)
         every += codes
-    kbps = codec.num_codebooks * math.log2(codec.codebook_size) * codec.frame_rate / 1000
-    row = Row(f"this codec, K = {codec.num_codebooks}", kbps, measures)
+    if not codec.num_codebooks:
+        return Row("this codec, no quantization", 0.0, measures), []
+    row = Row(f"this codec, K = {codec.num_codebooks}", kbps_of(codec), measures)
     return row, perplexities(every, codec.codebook_size)
 
 
-# ---- Yardsticks
+def evaluate_lines(codec: Evaluated, strides: Sequence[int]) -> dict[str, dict[float, Line | None]]:
+    """The lines that a decoder with these strides draws; see upsampling_lines.py."""
+
+    def through(signal: Tensor) -> Tensor:
+        (codes,) = codec.encode_batch([signal])
+        return codec.decode(codes[None], signal.shape[1])[0]
+
+    return lines_of_codec(through, strides, codec.sample_rate)
+
+
+# ---- Baselines
 
 
 def through_opus(clip: Tensor, sample_rate: int, folder: Path) -> tuple[Tensor, float]:
@@ -216,30 +264,32 @@ def through_codec2(clip: Tensor, sample_rate: int, folder: Path) -> tuple[Tensor
 
 Through = Callable[[Tensor, int, Path], tuple[Tensor, float]]
 
-YARDSTICKS: dict[str, tuple[Through, tuple[str, ...]]] = {
+BASELINES: dict[str, tuple[Through, tuple[str, ...]]] = {
+    "recordings": (unchanged, ()),
+    "recordings below 4 kHz": (below_4_khz, ()),
     "Opus": (through_opus, ("opusenc", "opusdec")),
     "codec2": (through_codec2, ("c2enc", "c2dec")),
 }
 """Name: how it is done, and the programs that it needs."""
 
 
-def judge_yardstick(name: str, kinds: Mapping[str, Clips], ears: Ears) -> Row:
-    """Encode and decode every clip with the yardstick, align, and measure."""
-    through, _ = YARDSTICKS[name]
+def evaluate_baseline(name: str, kinds: Mapping[str, Clips], metrics: Metrics) -> Row:
+    """Encode and decode every clip with the baseline, align, and measure."""
+    through, _ = BASELINES[name]
     decoded: dict[str, Clips] = {}
     bits = seconds = 0.0
     with tempfile.TemporaryDirectory() as folder:
         for kind, clips in kinds.items():
             decoded[kind] = []
             for clip in clips:
-                waveform, kbps = through(clip, ears.sample_rate, Path(folder))
+                waveform, kbps = through(clip, metrics.sample_rate, Path(folder))
                 decoded[kind].append(waveform)
                 bits += kbps * clip.shape[1]
                 seconds += clip.shape[1]
     pairs = [pair for k in kinds for pair in zip(kinds[k], decoded[k], strict=True)]
-    delay = find_delay(pairs, ears.sample_rate)
+    delay = find_delay(pairs, metrics.sample_rate)
     measures = {
-        kind: ears.measure(
+        kind: metrics.measure(
             kind,
             clips,
             [shifted(d, delay, c.shape[1]) for c, d in zip(clips, decoded[kind], strict=True)],
@@ -301,27 +351,35 @@ def _call(*command: str) -> str:
     return done.stderr
 
 
-def load_yardsticks(kinds: Mapping[str, Clips], ears: Ears, cache: Path) -> list[Row]:
-    """Rows of the yardsticks whose programs are there, measured on first use and kept in ``cache``.
+def load_baselines(kinds: Mapping[str, Clips], metrics: Metrics, cache: Path) -> list[Row]:
+    """Rows of the baselines whose programs are there, measured on first use and kept in ``cache``.
 
     A row is measured anew when the clips, or the code that measures, are others.
     """
     rows = []
-    for name, (_, programs) in YARDSTICKS.items():
+    for name, (_, programs) in BASELINES.items():
         missing = [program for program in programs if shutil.which(program) is None]
         if missing:
             print(f"skipped {name}: {', '.join(missing)} not found", file=sys.stderr)
             continue
-        key = hashlib.sha256(f"{name} {ears.sample_rate} {find_spec('pystoi') is None}".encode())
-        for source in (__file__, digit_classifier.__file__, audiolm.codec.distances.__file__):
+        key = hashlib.sha256(f"{name} {metrics.sample_rate} {find_spec('pystoi') is None}".encode())
+        for source in (
+            __file__,
+            digit_classifier.__file__,
+            audiolm.codec.distances.__file__,
+            original_baselines.__file__,
+            spectral_shape.__file__,
+            speech_recogniser.__file__,
+        ):
             key.update(Path(source).read_bytes())
         for kind, clips in kinds.items():
             key.update(kind.encode())
+            key.update(metrics.words[kind].key.encode() if kind in metrics.words else b"")
             for clip in clips:
                 key.update(clip.numpy().tobytes())
-        file = cache / f"{name}_{key.hexdigest()[:16]}.json"
+        file = cache / f"{name.replace(' ', '_')}_{key.hexdigest()[:16]}.json"
         if not file.is_file():
-            row = judge_yardstick(name, kinds, ears)
+            row = evaluate_baseline(name, kinds, metrics)
             with replacing(file) as temporary:
                 temporary.write_text(json.dumps(asdict(row), indent=1), encoding="utf-8")
         kept = json.loads(file.read_text(encoding="utf-8"))
@@ -333,8 +391,13 @@ def load_yardsticks(kinds: Mapping[str, Clips], ears: Ears, cache: Path) -> list
 # ---- Command line
 
 
-def load_kinds(folder: Path, sample_rate: int) -> dict[str, Clips]:
+def load_kinds(
+    folder: Path, sample_rate: int, names: Sequence[str] | None = None
+) -> dict[str, Clips]:
     """The recordings in each subfolder of ``folder``, mono, at ``sample_rate`` Hz.
+
+    Args:
+        names: of the subfolders to take; None takes all.
 
     Raises:
         ValueError, OSError: there is no subfolder, or one of them holds no readable audio.
@@ -342,106 +405,197 @@ def load_kinds(folder: Path, sample_rate: int) -> dict[str, Clips]:
     subfolders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not subfolders:
         raise ValueError(f"{folder}: holds no subfolders, one a kind of sound (speech, music, ...)")
+    if missing := set(names or ()) - {sub.name for sub in subfolders}:
+        raise ValueError(f"{folder / min(missing)}: no such folder")
     return {
         sub.name: [read_audio(path, sample_rate, 1)[0] for path in find_audio_files(sub)]
         for sub in subfolders
+        if names is None or sub.name in names
     }
 
 
 def markdown(rows: Sequence[Row], books: Sequence[float], codebook_size: int) -> str:
-    """The rows as a table for a model card, and under it the perplexity of each codebook."""
-    heads = []
-    for kind, measures in rows[0].kinds.items():
-        heads.append(f"{kind}: SI-SNR / mel / STOI")
-        if measures.recognised is not None:
-            heads[-1] += " / recognised"
+    """The rows as a table for a model card, kind by kind; below, each codebook's perplexity."""
     lines = [
-        "| | kbit/s | " + " | ".join(heads) + " |",
-        "| --- | --- |" + " --- |" * len(heads),
+        "| sound | codec | kbit/s | SI-SNR | mel | STOI "
+        "| R2 above 1 kHz | R2 1 to 3.6 kHz | word errors | digits |",
+        "| --- | --- |" + " --- |" * 8,
     ]
-    for row in rows:
-        cells = []
-        for measures in row.kinds.values():
-            stoi = "-" if measures.stoi is None else f"{measures.stoi:.2f}"
-            cells.append(f"{measures.si_snr:.1f} / {measures.mel_distance:.1f} / {stoi}")
-            if measures.recognised is not None:
-                cells[-1] += f" / {measures.recognised:.1%}"
-        lines.append(f"| {row.name} | {row.kbps:.1f} | " + " | ".join(cells) + " |")
-    used = ", ".join(f"{book:.0f}" for book in books)
-    lines += [
-        "",
-        f"SI-SNR and mel distance in dB. Perplexity of the codebooks, of {codebook_size}: {used}.",
-    ]
+    for kind in rows[0].kinds:
+        for row in rows:
+            measures = row.kinds[kind]
+            cells = [
+                kind,
+                row.name,
+                f"{row.kbps:.1f}" if row.kbps else "-",
+                f"{measures.si_snr:.1f}" if measures.si_snr < SAME else "-",
+                f"{measures.mel_distance:.1f}",
+                _cell(measures.stoi, ".2f"),
+                _cell(measures.shape_r2, ".2f"),
+                _cell(measures.telephone_r2, ".2f"),
+                _cell(measures.word_error_rate, ".1%"),
+                _cell(measures.recognised, ".1%"),
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "SI-SNR and mel distance in dB. Digits: recognised, of those in the originals."]
+    if books:
+        used = ", ".join(f"{book:.0f}" for book in books)
+        lines.append(f"Perplexity of the codebooks, of {codebook_size}: {used}.")
     return "\n".join(lines)
+
+
+def lines_markdown(
+    name: str,
+    lines: Mapping[str, Mapping[float, Line | None]],
+    originals: Mapping[str, Mapping[float, Line | None]],
+) -> str:
+    """The lines that the codec of this name draws, beside what is measured in its input."""
+    spacings = list(next(iter(lines.values())))
+    heads = " | ".join(f"every {spacing:g} Hz" for spacing in spacings)
+    table = [
+        f"| {name}, worst line in dB | worst | {heads} | in the original |",
+        "| --- | --- |" + " --- |" * len(spacings) + " --- |",
+    ]
+    for signal, found in lines.items():
+        worst = worst_line(found)
+        cells = [f"{worst.prominence:.1f} at {worst.frequency:g} Hz, {worst.level:.0f} dBFS"]
+        cells += [
+            _cell(None if line is None else line.prominence, ".1f") for line in found.values()
+        ]
+        cells += [f"{worst_line(originals[signal]).prominence:.1f}"]
+        table.append(f"| {signal} | " + " | ".join(cells) + " |")
+    return "\n".join(table)
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def run(options: argparse.Namespace) -> None:
     """What `main` does once the command line is read."""
-    try:
-        counts = sorted({int(k) for k in options.num_codebooks.split(",")})
-    except ValueError as error:
-        raise ValueError(
-            f"--num-codebooks {options.num_codebooks}: give numbers with commas, as 2,4,8"
-        ) from error
-    codecs = [load_local(options.codec, k) for k in counts]
+    codecs = load_evaluated(options.codec, _numbers(options.num_codebooks))
     sample_rate = codecs[0].sample_rate
     if codecs[0].channels != 1:
         raise ValueError(
             f"{options.codec}: has {codecs[0].channels} channels; only mono is evaluated"
         )
-    kinds = load_kinds(options.audio, sample_rate) if options.audio else {}
-    ears = Ears(sample_rate)
+    kinds = load_kinds(options.audio, sample_rate, options.kinds) if options.audio else {}
+    words = load_word_metrics(options.audio, kinds, _texts(options.texts, kinds))
+    labels: list[int] = []
+    classifier = None
     if options.digits:
         if DIGITS in kinds:
             raise ValueError(
-                f"{options.audio / DIGITS}: rename it; --digits gives the kind's clips"
+                f"{options.audio / DIGITS}: rename it, or omit it by --kinds; --digits "
+                f"gives the kind's clips"
             )
         digits = load_digits(options.digits, HELD_OUT_TAKES)
+        labels = [digit.label for digit in digits]
         kinds[DIGITS] = [resample(d.waveform, d.sample_rate, sample_rate) for d in digits]
         classifier = load_classifier(options.digits, options.cache)
-        ears = Ears(sample_rate, [digit.label for digit in digits], classifier)
-        known = float(ears.heard(kinds[DIGITS]).float().mean())
-        print(f"Digits recognised in the originals: {known:.1%} of {len(digits)}.\n")
+    metrics = Metrics(sample_rate, labels, classifier, words)
     if not kinds:
-        raise ValueError("nothing to judge on: give --audio, --digits or both")
+        raise ValueError("nothing to evaluate on: give --audio, --digits or both")
+    if labels:
+        known = float(metrics.scored(kinds[DIGITS]).float().mean())
+        print(f"Digits recognised in the originals: {known:.1%} of {len(labels)}.\n")
     if find_spec("pystoi") is None:
         print("skipped STOI: pip install pystoi", file=sys.stderr)
 
     rows, books = [], list[float]()
     for codec in codecs:
-        row, books = judge(codec, kinds, ears)
+        row, books = evaluate(codec, kinds, metrics)
         rows.append(row)
-    rows += load_yardsticks(kinds, ears, options.cache)
-    print(markdown(rows, books, codecs[-1].codebook_size))
+        print(f"measured {row.name}", file=sys.stderr, flush=True)  # words take minutes
+    best, strides = codecs[-1], codecs[-1].settings["ratios"]
+    name = rows[-1].name
+    rows += load_baselines(kinds, metrics, options.cache)
+    print(markdown(rows, books, best.codebook_size), end="\n\n")
+    lines = evaluate_lines(best, strides)
+    in_originals = lines_of_codec(lambda signal: signal, strides, sample_rate)
+    print(lines_markdown(name, lines, in_originals), end="\n\n")
+    speeds = encoding_speeds({name: best, PLAIN: plain_codec()})
+    print(
+        f"Encodes {speeds[name]:.0f} hours an hour on one thread, {PLAIN} {speeds[PLAIN]:.0f}: "
+        f"{speeds[name] / speeds[PLAIN]:.2f} times as many."
+    )
     if options.out:
         result = {
-            "codec": codecs[-1].identity(),
+            "codec": best.identity(),
             "sample_rate": sample_rate,
             "clips": {kind: len(clips) for kind, clips in kinds.items()},
             "seconds": {
                 kind: sum(clip.shape[1] for clip in clips) / sample_rate
                 for kind, clips in kinds.items()
             },
+            "words": {kind: metric.num_words for kind, metric in words.items()},
             "rows": [asdict(row) for row in rows],
             "perplexities": books,
+            "lines": {"codec": _plain(lines), "originals": _plain(in_originals)},
+            "encoding_speed": speeds,
         }
         with replacing(options.out) as temporary:
             temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
+def _plain(lines: Mapping[str, Mapping[float, Line | None]]) -> dict[str, dict[str, object]]:
+    return {
+        signal: {
+            f"{spacing:g} Hz": None if line is None else asdict(line)
+            for spacing, line in found.items()
+        }
+        for signal, found in lines.items()
+    }
+
+
+def _numbers(given: str | None) -> list[int] | None:
+    try:
+        return None if given is None else [int(k) for k in given.split(",")]
+    except ValueError as error:
+        raise ValueError(f"--num-codebooks {given}: give numbers with commas, as 2,4,8") from error
+
+
+def _texts(given: Sequence[str], kinds: Mapping[str, Clips]) -> dict[str, Path]:
+    texts = {}
+    for one in given:
+        kind, separator, file = one.partition("=")
+        if not separator or kind not in kinds:
+            raise ValueError(
+                f"--texts {one}: give KIND=FILE, KIND one of {', '.join(kinds) or '--audio'}"
+            )
+        texts[kind] = Path(file)
+    return texts
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Judge the codec that the command line names; print the table, write the JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("codec", type=Path, help="NAME.safetensors beside NAME.json, or a folder")
-    parser.add_argument("--audio", type=Path, help="held-out recordings, a subfolder a kind")
+    parser.add_argument(
+        "codec", type=Path, help="NAME.safetensors beside NAME.json, a folder, or a .ckpt"
+    )
+    parser.add_argument("--audio", type=Path, help="validation recordings, a subfolder a kind")
+    parser.add_argument("--kinds", nargs="+", help="which of the subfolders; default: all")
+    parser.add_argument(
+        "--texts",
+        nargs="+",
+        default=[],
+        metavar="KIND=FILE",
+        help="what may be said in a kind, whose pairs of words the recogniser expects: a text a "
+        "line, or a .csv with a column text; with file_name it also says what is said in the "
+        "clips; default: the kind's metadata.csv",
+    )
     parser.add_argument("--digits", type=Path, help="Free Spoken Digit Dataset")
-    parser.add_argument("--num-codebooks", default="2,4,8", help="K to judge, with commas")
+    parser.add_argument(
+        "--num-codebooks",
+        help="K, with commas, 0 for no quantization; default: all that 3.2 kbit/s allow, "
+        "and half of them",
+    )
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument(
         "--cache",
         type=Path,
         default=Path.home() / ".cache" / "audiolm",
-        help="folder that keeps the digit classifier and the yardsticks' figures",
+        help="folder that keeps the digit classifier and the baselines' figures",
     )
     options = parser.parse_args(arguments)
     try:
