@@ -47,7 +47,8 @@ def save_local(
     temporary = path.parent / f".{path.name}{WEIGHTS}.{os.getpid()}.tmp"
     try:
         stored = {key: tensor.to(dtype) for key, tensor in weights.items()}
-        safetensors.torch.save_file(stored, temporary, metadata={"fingerprint": fingerprint})
+        # Not save_file, whose files nobody but their owner may read.
+        temporary.write_bytes(safetensors.torch.save(stored, {"fingerprint": fingerprint}))
         os.replace(temporary, _with(path, WEIGHTS))
         temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
         os.replace(temporary, _with(path, SETTINGS))

@@ -196,14 +196,17 @@ class Synthesizer:
 
     @torch.inference_mode()
     def score(
-        self, audio: str | Path | Waveform, conditions: Conditions | None = None, **named: Any
+        self,
+        audio: str | Path | Waveform | Sample,
+        conditions: Conditions | None = None,
+        **named: Any,
     ) -> Score:
         """How probable the model finds a recording: what scripts/evaluate.py measures of a clip.
 
         A recording longer than the model's context is cut into windows, as in evaluation.
 
         Args:
-            audio: a file, or a waveform (C, N) at the codec's sample rate.
+            audio: a file, a waveform (C, N) at the codec's sample rate, or a sample's own codes.
             conditions: what is said in it, by column; also by name: score("7.wav", label="7").
 
         Raises:
@@ -214,8 +217,11 @@ class Synthesizer:
         given = {} if conditions is None else {"conditions": conditions}
         request = make_request(self.conditions, {**given, **named})
         rows, _ = encode_conditions(request.conditions_of_each(), trained.vocabulary)
-        codes = codec.encode(read_waveform(audio, codec)[None])[0]
-        ends = trained.model.end_token
+        if isinstance(audio, Sample):
+            codes, ends = audio.codes, bool(audio.ended)
+        else:
+            codes = codec.encode(read_waveform(audio, codec)[None])[0]
+            ends = trained.model.end_token
         nats = nats_per_code(
             trained.model, trained.pattern, codes, trained.context_frames, rows, ends
         )
@@ -342,12 +348,13 @@ class Synthesizer:
         return job
 
 
-def choose_device(device: str) -> torch.device:
+def choose_device(device: str | torch.device) -> torch.device:
     """The device of that name; "auto" is the GPU where there is one.
 
     Raises:
         ValueError: for another name, and a GPU that is not there.
     """
+    device = str(device)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):

@@ -156,3 +156,10 @@ def test_another_codec_is_refused_with_both_fingerprints(make_tiny_codec, tmp_pa
         load_codec(codec.identity(), [])
     with pytest.raises(ValueError, match="identity without 'kind'"):
         load_codec({}, [tmp_path])
+
+
+def test_others_may_read_what_they_may_read_of_any_file(make_tiny_codec, tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    usual = (tmp_path / "plain").stat().st_mode
+    file = make_tiny_codec().save(tmp_path / "run", "codec")
+    assert file.stat().st_mode == file.with_suffix(".json").stat().st_mode == usual

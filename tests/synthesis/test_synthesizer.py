@@ -111,6 +111,7 @@ def test_a_generated_sample_scores_its_own_nats(synthesizer: Synthesizer) -> Non
         trained.model, trained.pattern, sample.codes, CONTEXT, rows, ended=sample.ended
     )
     assert sample.nats_per_code == pytest.approx(nats)
+    assert synthesizer.score(sample, label="no").nats_per_code == pytest.approx(nats)
 
 
 def test_a_vector_may_be_a_file_and_unknown_characters_are_named(
