@@ -209,7 +209,9 @@ def test_the_whole_waits_for_parts_and_parts_for_the_whole(
     again.join()
     assert part.exitcode == again.exitcode == 0
     assert summary.reused > 0 and contents(store) == whole
-    assert capfd.readouterr().err.count("waiting: another process is preparing") == 2
+    # Of the two that wait for the part, the later one may find the other at work, and wait again.
+    waits = capfd.readouterr().err.count("waiting: another process is preparing")
+    assert waits in (2, 3)
 
 
 def test_who_may_write(tmp_path):
