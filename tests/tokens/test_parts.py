@@ -114,11 +114,12 @@ def _refusal(store: Path) -> str:
 
 def test_a_part_is_killed_and_run_again(recordings, codec, tmp_path, prepare, contents, whole):
     store = tmp_path / "store"
-    process = in_the_background(prepare, recordings, codec, store, Part(1, 2), 0.1)
+    process = in_the_background(prepare, recordings, codec, store, Part(1, 2), 0.5)
     while len(list(store.glob("s*-*.jsonl"))) < 2:
         time.sleep(0.01)
     other = in_the_background(prepare, recordings, codec, store, Part(0, 2), 0.1)
-    time.sleep(0.15)
+    while len(list(store.glob("s*-*.jsonl"))) < 3:
+        time.sleep(0.01)
     process.kill()
     process.join()
     other.join()
