@@ -142,7 +142,7 @@ class Samples:
         windows = self.windows[kind]
         if conditions is None or words is None:
             return [""] * len(windows)
-        told = [conditions.values(store, clip) for store, clip, _, _ in windows.tolist()]
+        rows = [conditions.values(store, clip) for store, clip, _, _ in windows.tolist()]
         if words.text:
-            return [values.get(words.text, "") for values in told]
-        return [" ".join(values[c] for c in words.labels if c in values) for values in told]
+            return [values.get(words.text, "") for values in rows]
+        return [" ".join(values[c] for c in words.labels if c in values) for values in rows]
