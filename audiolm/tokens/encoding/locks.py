@@ -18,6 +18,7 @@ import filelock
 from audiolm.parallel import Part
 
 _RETRY_SECONDS = 0.25
+_LOOK_SECONDS = 0.01
 
 
 class StoreLock:
@@ -90,7 +91,8 @@ class StoreLock:
 
     def _take_main(self) -> None:
         try:
-            self._main.acquire(timeout=0)
+            # Those who wait hold it for a moment, to look: that is not another one at work.
+            self._main.acquire(timeout=_RETRY_SECONDS, poll_interval=_LOOK_SECONDS)
         except filelock.Timeout:
             self._tell()
             self._main.acquire(poll_interval=_RETRY_SECONDS)
