@@ -64,6 +64,7 @@ def fit(bar: StepProgressBar, max_steps: int, **settings: Any) -> pl.Trainer:
         callbacks=[bar],
         **({"val_check_interval": 7} | settings),
     )
+    torch.manual_seed(0)  # of the weights, and so of the first loss
     trainer.fit(Toy(), ckpt_path=ckpt_path)
     return trainer
 
@@ -77,7 +78,7 @@ def test_without_a_terminal_there_are_whole_lines(capsys: pytest.CaptureFixture[
     assert "\r" not in out
     lines = out.splitlines()
     assert len(lines) == 14
-    assert re.match(r"step 1/14, loss \d\.\d+, ", lines[0])
+    assert lines[0].startswith("step 1/14, loss 0.")
     assert re.fullmatch(ESTIMATE, lines[10])
     assert re.fullmatch(r"step 12/14, loss [0-9.e-]+, valid 1, " + ESTIMATE, lines[11])
     assert re.fullmatch(r"step 14/14, loss [0-9.e-]+, valid 1, [0-9.e+]+ steps/s", lines[13])
