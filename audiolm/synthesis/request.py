@@ -53,7 +53,7 @@ class Request:
         sampling: how codes are chosen.
         engine: "auto", "eager", "native" or "compiled": what computes the steps.
         weights: "float32", "bfloat16" or "int8": what the model's matrices are rounded to.
-        streamed: whether samples are heard while they are generated.
+        streamed: whether samples are played while they are generated.
         progress: whether a bar shows the frames that are done.
 
     Raises:
@@ -79,12 +79,12 @@ class Request:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.best_of > 1 and self.streamed:
             raise ValueError(
-                f"best_of={self.best_of} chooses among whole samples, which cannot be heard while "
+                f"best_of={self.best_of} chooses among whole samples, which cannot be played while "
                 f"they are generated; pass best_of=1, or omit stream=true and out=-"
             )
         if self.duration == math.inf and not self.streamed:
             raise ValueError(
-                "duration=inf is for what is heard as it is made; pass stream=true too, or from "
+                "duration=inf is for what is played as it is made; pass stream=true too, or from "
                 "Python use stream()"
             )
         if self.prompt_duration is not None and not self.prompt_duration > 0:

@@ -238,10 +238,10 @@ def through_opus(clip: Tensor, sample_rate: int, folder: Path) -> tuple[Tensor, 
     """Encode a clip (1, N) with Opus and decode it; also the kbit/s used, without the container."""
     source, coded, decoded = folder / "in.wav", folder / "coded.opus", folder / "out.wav"
     gain = write_wav(source, clip, sample_rate)
-    told = _call("opusenc", "--bitrate", f"{OPUS_KBPS:g}", str(source), str(coded))
-    used = re.search(r"Bitrate: ([\d.]+) kbit/s \(without overhead\)", told)
+    output = _call("opusenc", "--bitrate", f"{OPUS_KBPS:g}", str(source), str(coded))
+    used = re.search(r"Bitrate: ([\d.]+) kbit/s \(without overhead\)", output)
     if used is None:
-        raise ValueError(f"opusenc did not tell its bit rate; it said {told[-200:]!r}")
+        raise ValueError(f"opusenc did not tell its bit rate; it said {output[-200:]!r}")
     _call("opusdec", "--quiet", "--float", "--rate", "48000", str(coded), str(decoded))
     waveform, rate = read_audio(decoded, channels=1)
     return resample(waveform, rate, sample_rate) / gain, float(used[1])
