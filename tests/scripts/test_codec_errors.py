@@ -40,9 +40,13 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["+codec_model.segment=1.2", "codec_model.bins=512"], ["segment must be null"]),
         # Quantization, losses, discriminator
         (["quantization.levels=[2,8]"], ["levels=[2, 8]", "n_q=4"]),
-        (["quantization.start=0.99"], ["start=0.99", "max_steps=6"]),
+        (["quantization.start=0.99"], ["freeze_encoder=0.75", "start=0.99"]),
         (
-            ["quantization.start=0.0", "quantization.freeze_encoder=true"],
+            ["quantization.start=0.99", "quantization.freeze_encoder=1.0"],
+            ["start=0.99", "max_steps=6"],
+        ),
+        (
+            ["quantization.start=0.0", "quantization.freeze_encoder=0.0"],
             ["freeze_encoder", "no encoder"],
         ),
         (["quantization.init_segments=1"], ["init_segments=1", "16 frames", "32 codes"]),

@@ -49,9 +49,10 @@ QUIETEST = 5e-3  # rms below which an item is not raised any further
 class CodecTraining(pl.LightningModule):
     """Steps, losses and metrics of training an EnCodec on batches of waveforms (B, C, N).
 
-    Two stages. Before `quantization.start` an auto-encoder whose latents get Gaussian noise; then
-    the codebooks are fitted to its latents and quantization takes the noise's place. With start 0
-    there is one stage, as in the paper. The losses on the waveform go through the loss balancer.
+    Three stages. Before `quantization.start` an auto-encoder whose latents get Gaussian noise; then
+    the codebooks are fitted to its latents, quantization takes the noise's place, and all is
+    trained together; from `quantization.freeze_encoder` on the decoder alone. With start 0 and no
+    freezing there is one stage, as in the paper. The losses on the waveform go through the loss balancer.
     Source: EnCodec, arXiv:2210.13438.
 
     All arguments are plain data and are kept in checkpoints.
@@ -149,12 +150,10 @@ class CodecTraining(pl.LightningModule):
                     f"{name}.start={share} of trainer.max_steps={max_steps} steps is the end of "
                     f"the run; lower the one, or raise the other"
                 )
-        if self.quantization["freeze_encoder"] and not round(
-            self.quantization["start"] * max_steps
-        ):
+        if self.quantization["freeze_encoder"] * max_steps < 0.5:
             raise ValueError(
-                f"quantization.start={self.quantization['start']} with freeze_encoder=true trains "
-                f"no encoder at all; raise the one, or turn the other off"
+                f"quantization.freeze_encoder={self.quantization['freeze_encoder']} of "
+                f"trainer.max_steps={max_steps} steps trains no encoder at all; raise it, up to 1"
             )
         if self.adversary is not None and self.adversary.longest_window > length:
             raise ValueError(
@@ -175,6 +174,11 @@ class CodecTraining(pl.LightningModule):
     def quantizes(self) -> bool:
         """Whether the codebooks are fitted already."""
         return bool(codebook_of(self.model.quantizer, 0).inited)
+
+    @property
+    def encoder_is_frozen(self) -> bool:
+        """Whether encoder and codebooks stay as they are."""
+        return self.quantizes and self._past(self.quantization["freeze_encoder"])
 
     def on_train_start(self) -> None:
         for logger in self.trainer.loggers:
@@ -220,7 +224,7 @@ class CodecTraining(pl.LightningModule):
     def training_step(self, batch: Segment, batch_idx: int) -> None:
         waveform, bandwidth = batch
         self._set_mel_loss()
-        frozen = self.quantizes and self.quantization["freeze_encoder"]
+        frozen = self.encoder_is_frozen
         with torch.no_grad() if frozen else nullcontext():
             encoded = self.model.encoder(waveform)
         # A leaf of its own, at which the gradients of the losses meet.

@@ -36,7 +36,9 @@ ADVERSARIAL: dict[str, Any] = {
 QUANTIZATION: dict[str, Any] = {
     "start": 0.65,  # share of the steps before which the latents get noise instead
     "noise": [0.0, 0.4],  # its standard deviation, as a share of the latents' rms
-    "freeze_encoder": True,  # encoder and codebooks stay as they are from `start` on
+    # Share of the steps from which encoder and codebooks stay as they are; 1 is never. Between
+    # `start` and it, all are trained together on codes.
+    "freeze_encoder": 0.75,
     "levels": None,  # numbers of codebooks to sample from; None is n_q, its half, ... to 2
     "decay": 0.99,  # of the averages that codebooks follow
     "dead_below": 0.15,  # a code used less than this share of the mean is replaced
@@ -94,6 +96,18 @@ def checked_quantization(given: Mapping[str, Any], settings: Mapping[str, Any]) 
         raise ValueError(f"quantization.noise={noise}: must be two shares, low and high")
     if not 0 <= options["start"] < 1:
         raise ValueError(f"quantization.start={options['start']}: must be from 0 to below 1")
+    start, freeze = options["start"], options["freeze_encoder"]
+    if isinstance(freeze, bool):  # in checkpoints of before: from the start on, or never
+        freeze = options["freeze_encoder"] = start if freeze else 1.0
+    if not isinstance(freeze, int | float) or not freeze <= 1:
+        raise ValueError(
+            f"quantization.freeze_encoder={freeze}: must be a share of the steps, at most 1"
+        )
+    if freeze < start:
+        raise ValueError(
+            f"quantization.freeze_encoder={freeze}: must not be before quantization.start={start}, "
+            f"from which on there are codebooks to keep"
+        )
     if not 0 <= options["decay"] < 1:
         raise ValueError(f"quantization.decay={options['decay']}: must be from 0 to below 1")
     if not 0 <= options["dead_below"] < 1:

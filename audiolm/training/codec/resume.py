@@ -8,7 +8,7 @@ from typing import Any
 from audiolm.codec.settings import check_settings
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.training.codec.module import CODEC_FORMAT, CodecTraining
-from audiolm.training.codec.options import ADVERSARIAL, LOSSES, QUANTIZATION
+from audiolm.training.codec.options import ADVERSARIAL, LOSSES, checked_quantization
 from audiolm.training.resume import check_resumable
 
 
@@ -44,10 +44,11 @@ def check_same_codec_run(module: CodecTraining, path: Path, max_steps: int) -> b
 
 def comparable(settings: dict[str, Any]) -> dict[str, Any]:
     """What must be the same in a resumed run, under the names that a user sets."""
+    codec = check_settings(settings["settings"])
     groups = {
-        "codec_model": check_settings(settings["settings"]),
+        "codec_model": codec,
         "losses": LOSSES | settings["losses"],
-        "quantization": QUANTIZATION | settings["quantization"],
+        "quantization": checked_quantization(settings["quantization"], codec),
         "adversarial": ADVERSARIAL | settings["adversarial"],
         "data": settings.get("data") or {},
     }

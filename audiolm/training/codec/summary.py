@@ -25,8 +25,9 @@ def describe_codec_plan(
     start = f"from step {round(module.quantization['start'] * trainer.max_steps):,} on"
     if fitted:
         start = "already"
-        if module.quantization["freeze_encoder"]:
-            start += ", so encoder and codebooks stay as they are"
+    share = module.quantization["freeze_encoder"]
+    if share < 1:
+        start += f", decoder alone from step {round(share * trainer.max_steps):,} on"
     lines = [
         "plan",
         f"  codec       {parameters:,} parameters, {rate} Hz, {rate / hop:g} frames/s, "

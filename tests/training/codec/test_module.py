@@ -28,7 +28,7 @@ QUANTIZATION = {
     "init_segments": 16,
     "start": 0.5,
     "noise": [0.1, 0.5],
-    "freeze_encoder": False,
+    "freeze_encoder": 1.0,
 }
 
 
@@ -134,7 +134,8 @@ def assert_same(one: Any, two: Any, where: str = "") -> None:
 # ---- Resuming
 
 RUNS: dict[str, dict[str, Any]] = {
-    "two stages": {"quantization": {"freeze_encoder": True}, "warmup": 0.4},
+    "two stages": {"quantization": {"freeze_encoder": 0.5}, "warmup": 0.4},
+    "three stages": {"quantization": {"start": 0.25, "freeze_encoder": 0.75}, "warmup": 0.4},
     "joint": {"quantization": {"start": 0.0}},
     "adversarial": {
         "adversarial": {"enabled": True, "start": 0.25, "filters": 2, "n_ffts": [32, 64]}
@@ -143,7 +144,11 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "kind, stop", [("two stages", 3), ("two stages", 5), ("joint", 3), ("adversarial", 5)]
+    "kind, stop",
+    [
+        *(("two stages", 3), ("two stages", 5), ("joint", 3), ("adversarial", 5)),
+        *(("three stages", 4), ("three stages", 7)),
+    ],
 )
 def test_stopped_and_resumed_equals_uninterrupted(
     waveforms: Waveforms, tmp_path: Path, kind: str, stop: int
@@ -197,6 +202,22 @@ def test_two_stages(waveforms: Waveforms, tmp_path: Path) -> None:
     for k in (1, 2, 4):
         assert {f"valid/si_snr_k{k}", f"valid/mel_distance_k{k}"} <= watch.metrics[7].keys()
     assert all(1 <= watch.metrics[7][f"valid/perplexity_k{k}"] <= TINY["bins"] for k in range(4))
+
+
+def test_three_stages(waveforms: Waveforms, tmp_path: Path) -> None:
+    """No codebook; all together on codes; then encoder and codebooks stay as they are."""
+    watch = Watch()
+    fit(waveforms, tmp_path, watch, **RUNS["three stages"])
+
+    def moved(a: int, b: int, part: str) -> bool:
+        one, two = watch.states[a], watch.states[b]
+        return any(not torch.equal(one[k], two[k]) for k in one if k.startswith(part))
+
+    assert not moved(0, 1, "model.quantizer") and moved(1, 2, "model.quantizer")
+    for part in ("model.encoder", "model.quantizer", "model.decoder"):
+        assert moved(2, 3, part) and moved(3, 4, part), part
+    assert moved(5, 7, "model.decoder")
+    assert not moved(5, 7, "model.encoder") and not moved(5, 7, "model.quantizer")
 
 
 def test_joint_training_moves_everything_and_follows_the_levels_sampled(
@@ -272,7 +293,7 @@ def test_it_learns_and_codebooks_stay_in_use(waveforms: Waveforms, tmp_path: Pat
         tmp_path,
         watch,
         max_steps=60,
-        quantization={"start": 0.3, "freeze_encoder": False, "levels": [4]},
+        quantization={"start": 0.3, "freeze_encoder": 1.0, "levels": [4]},
         optim={"lr": 3e-3, "warmup_steps": 5},
     )
 
@@ -443,6 +464,9 @@ def test_checkpoints_are_plain_data_with_all_settings(trained: Path) -> None:
         ({"mel_floor": [-20, 3]}, r"mel_floor=\[-20, 3\]"),
         ({"mel_floor": [-20]}, "mel_floor"),
         ({"mel_rise": 0}, "mel_rise=0"),
+        ({"quantization": {"freeze_encoder": 0.4}}, "freeze_encoder=0.4: must not be before"),
+        ({"quantization": {"freeze_encoder": 1.5}}, "freeze_encoder=1.5: must be"),
+        ({"quantization": {"freeze_encoder": "later"}}, "freeze_encoder=later: must be"),
     ],
 )
 def test_settings_that_do_not_fit(change: dict[str, Any], message: str) -> None:
@@ -454,7 +478,7 @@ def test_settings_that_do_not_fit(change: dict[str, Any], message: str) -> None:
     "change, length, message",
     [
         ({"quantization": {"start": 0.96}}, 192, "quantization.start=0.96 of .*max_steps=8"),
-        ({"quantization": {"start": 0.01, "freeze_encoder": True}}, 192, "trains no encoder"),
+        ({"quantization": {"start": 0.01, "freeze_encoder": 0.01}}, 192, "trains no encoder"),
         ({"quantization": {"init_segments": 2}}, 120, "hold 20 frames"),
         (
             {"adversarial": {"enabled": True, "filters": 1, "n_ffts": [256]}},
