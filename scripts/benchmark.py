@@ -13,19 +13,19 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from audiolm.benchmarks.codecs import random_codec
+from audiolm.benchmarks.data import DataSettings, data_section
+from audiolm.benchmarks.encode import EncodeSettings, encode_section
+from audiolm.benchmarks.generate import GenerateSettings, generate_section
+from audiolm.benchmarks.length import LengthSettings, length_section
+from audiolm.benchmarks.machine import describe_machine
+from audiolm.benchmarks.report import Section, table, write_report
+from audiolm.benchmarks.sizes import ModelSize
+from audiolm.benchmarks.train import TrainSettings, train_section
 from audiolm.cli.app import start
 from audiolm.cli.build import make_codec
 from audiolm.codec import EncodecCodec
 from audiolm.codec.pretrained import PRETRAINED
-from benchmarks.codecs import random_codec
-from benchmarks.data import DataSettings, data_section
-from benchmarks.encode import EncodeSettings, encode_section
-from benchmarks.generate import GenerateSettings, generate_section
-from benchmarks.length import LengthSettings, length_section
-from benchmarks.machine import describe_machine
-from benchmarks.report import Section, table, write_report
-from benchmarks.sizes import ModelSize
-from benchmarks.train import TrainSettings, train_section
 
 Job = Callable[[], Section]
 FULL_SIZE, FULL_SIZE_CODEBOOKS = "encodec_24khz", 8

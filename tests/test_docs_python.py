@@ -13,7 +13,7 @@ from audiolm.codec import EncodecCodec
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 
 from .pages import examples, run_page
-from .tools.untrained import save_untrained
+from .untrained import save_untrained
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "python.md"

@@ -1,17 +1,17 @@
-"""Gather the recordings that the bundled codec is trained and judged on.
+"""Gather the recordings that the bundled codec is trained and evaluated on.
 
     git clone https://github.com/Jakobovski/free-spoken-digit-dataset digits
     python scripts/tools/gather_codec_recordings.py OUT --digits digits/recordings
 
-makes OUT/train for scripts/train_codec.py, OUT/heldout for judge_codec.py, each with a subfolder
-for every source, of 16 kHz mono FLAC, and OUT/SOURCES.md: how much there is of each, by whom, under
-which licence. All but the digits comes from Debian's packages; what is not installed is told. With
---only fillets_cs,flite_rms some of it is made. A run that was stopped goes on when it is started
-again: a clip that is there is kept.
+makes OUT/train for scripts/train_codec.py, OUT/validation for evaluate_codec.py, each with a
+subfolder for every source, of 16 kHz mono FLAC, and OUT/SOURCES.md: how much there is of each, by
+whom, under which licence. All but the digits comes from Debian's packages; what is not installed is
+named. With --only fillets_cs,flite_rms some of it is made. A run that was stopped continues when it
+is started again: a clip that is there is kept.
 
-Held out are 4% of each source of people's recordings, and as a whole: all Russian, festival's voice
-kdl, a piece of music, takes 0 to 9 of the digits, melodies of another seed, and flite's voice slt,
-with sentences that nothing in this project is trained on.
+For validation are 4% of each source of people's recordings, and as a whole: all Russian, festival's
+voice kdl, a piece of music, takes 0 to 9 of the digits, melodies of another seed, and flite's voice
+slt, with sentences that nothing in this project is trained on.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ SECONDS_BETWEEN_LINES = 10
 OLD = 3600  # seconds
 
 NEVER_TRAINED_ON = ("slt", "george", "lucas", "yweweler")
-"""Voices that something in this project is judged with."""
+"""Voices that something in this project is evaluated with."""
 UNSEEN_LANGUAGE = "ru"
 MOST_UNSEEN = 200
-"""Clips of the unseen language in each source: more would only make judging slower."""
-HELD_OUT_MUSIC = "reno_project-system"
-HELD_OUT_TAKES = range(10)
+"""Clips of the unseen language in each source: more would only make evaluation slower."""
+VALIDATION_MUSIC = "reno_project-system"
+VALIDATION_TAKES = range(10)
 MELODIES = "demo"
 
 KNOWN_SENTENCES, ALL_SENTENCES, TEST_SENTENCES = 4000, 6500, 150
-"""Of the book's sentences, in order: the first may be trained on, the last are to judge with."""
+"""Of the book's sentences, in order: the first may be trained on, the last are to evaluate with."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Clip:
     """A clip to make: from a recording, or by a command that speaks a text."""
 
     target: str
-    """Below OUT: train/SOURCE/... or heldout/SOURCE/..."""
+    """Below OUT: train/SOURCE/... or validation/SOURCE/..."""
     voice: str = ""
     recording: str = ""
     seconds: float | None = None
@@ -86,7 +86,7 @@ class Clip:
     def __post_init__(self) -> None:
         if self.target.startswith("train/") and self.voice in NEVER_TRAINED_ON:
             raise ValueError(
-                f"{self.target}: the voice {self.voice} is for judging; put it in heldout/"
+                f"{self.target}: the voice {self.voice} is for evaluation; put it in validation/"
             )
 
 
@@ -95,7 +95,7 @@ class Source:
     """Where clips come from, and what their makers ask for."""
 
     name: str
-    """The subfolder of train and of heldout."""
+    """The subfolder of train and of validation."""
     packages: str
     """To apt-get install."""
     voices: str
@@ -110,7 +110,7 @@ class Missing(Exception):
     """Something that a source needs is not installed."""
 
 
-def is_held_out(name: str) -> bool:
+def is_validation(name: str) -> bool:
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 100 < 4
 
 
@@ -119,20 +119,20 @@ def is_narrow(path: Path) -> bool:
     try:
         return path.suffix != ".g722" and read_info(path).sample_rate < SAMPLE_RATE
     except AudioError:
-        return False  # told of when the clip is made
+        return False  # reported when the clip is made
 
 
 def sound_of(path: Path) -> bytes:
     """The same for recordings that sound the same. The files of copies differ in their numbers."""
     content = path.read_bytes()
     if path.suffix != ".g722":
-        with suppress(AudioError):  # told of when the clip is made
+        with suppress(AudioError):  # reported when the clip is made
             content = read_audio(path)[0].numpy().tobytes()
     return hashlib.sha256(content).digest()
 
 
 def without_copies(recordings: dict[str, Path]) -> Iterator[tuple[str, Path]]:
-    """The first of each sound: under two names it could be trained on and held out."""
+    """The first of each sound: under two names it could be in both parts."""
     sizes = Counter(path.stat().st_size for path in recordings.values())
     seen: set[bytes] = set()
     for name, path in recordings.items():
@@ -178,11 +178,11 @@ def recordings(
     named: Callable[[str], str | None] = no_change,
     seconds: float | None = None,
 ) -> Iterator[Clip]:
-    """The recordings below a folder: each content once, those of the unseen language held out.
+    """The recordings below a folder: each content once, the unseen language for validation.
 
     Args:
         pattern: which files; those that are no audio are passed over.
-        named: from a file's name, without its suffix, the clip's; None leaves it out.
+        named: from a file's name, without its suffix, the clip's; None skips it.
     """
     base = root / folder
     if not base.is_dir():
@@ -199,11 +199,11 @@ def recordings(
         if name.split("/")[0] == UNSEEN_LANGUAGE:
             unseen.append((f"{name}.flac", path))
             continue
-        part = "heldout" if is_held_out(f"{name}.flac") else "train"
+        part = "validation" if is_validation(f"{name}.flac") else "train"
         yield Clip(f"{part}/{source}/{name}.flac", recording=str(path), seconds=seconds)
     unseen.sort(key=lambda clip: hashlib.sha256(clip[0].encode()).hexdigest())
     for name, path in unseen[:MOST_UNSEEN]:
-        yield Clip(f"heldout/unseen_{source}_{UNSEEN_LANGUAGE}/{name}", recording=str(path))
+        yield Clip(f"validation/unseen_{source}_{UNSEEN_LANGUAGE}/{name}", recording=str(path))
 
 
 def prompts(voice: str, root: Path) -> Iterator[Clip]:
@@ -212,13 +212,13 @@ def prompts(voice: str, root: Path) -> Iterator[Clip]:
     for clip in recordings(f"usr/share/asterisk/sounds/{voice}", f"speech_{language}", root):
         target = clip.target
         if language == UNSEEN_LANGUAGE:
-            target = target.replace("train/", "heldout/", 1)
+            target = target.replace("train/", "validation/", 1)
         yield Clip(target, recording=clip.recording)
 
 
 def hold_music(root: Path) -> Iterator[Clip]:
     for path in sorted((root / "usr/share/asterisk/moh").glob("*.g722")):
-        part = "heldout" if path.stem == HELD_OUT_MUSIC else "train"
+        part = "validation" if path.stem == VALIDATION_MUSIC else "train"
         yield Clip(f"{part}/music/{path.stem}.flac", recording=str(path))
 
 
@@ -232,18 +232,18 @@ def game_music(root: Path) -> Iterator[Clip]:
 
 
 def digits(folder: Path | None, root: Path) -> Iterator[Clip]:
-    """Spoken digits, DIGIT_SPEAKER_TAKE.wav; a speaker who is judged with stays out of train."""
+    """Spoken digits, DIGIT_SPEAKER_TAKE.wav; a speaker who is for evaluation stays out of train."""
     del root  # they are in no package
     for path in sorted(folder.glob("*.wav")) if folder else ():
         found = re.fullmatch(r"[0-9]_([a-z]+)_([0-9]+)", path.stem)
         if not found:
             continue
-        speaker, held_out = found[1], int(found[2]) in HELD_OUT_TAKES
+        speaker, validation = found[1], int(found[2]) in VALIDATION_TAKES
         if speaker in NEVER_TRAINED_ON:
-            if held_out:
-                yield Clip(f"heldout/unseen_digits/{path.stem}.flac", speaker, str(path))
+            if validation:
+                yield Clip(f"validation/unseen_digits/{path.stem}.flac", speaker, str(path))
             continue
-        part = "heldout" if held_out else "train"
+        part = "validation" if validation else "train"
         yield Clip(f"{part}/digits/{path.stem}.flac", speaker, str(path))
 
 
@@ -251,8 +251,8 @@ def digits(folder: Path | None, root: Path) -> Iterator[Clip]:
 def sentences(book: Path) -> tuple[str, ...]:
     """Sentences of 15 to 75 letters, lower case, in a fixed order.
 
-    The order is that of the corpus which the project's speech recipe is trained and judged on: its
-    first 6,500 sentences, the last 300 of them to judge with.
+    The order is that of the corpus which the project's speech recipe is trained and evaluated on:
+    its first 6,500 sentences, the last 300 of them to evaluate with.
     """
     pages = (
         re.sub(r"<[^>]+>", " ", p.read_text(errors="replace")) for p in sorted(book.glob("*.html"))
@@ -277,7 +277,7 @@ def english(root: Path) -> tuple[str, ...]:
 
 
 def training_texts(root: Path, start: int, count: int) -> list[str]:
-    """English sentences that no judge uses; voices take turns, so that each says other ones."""
+    """English sentences for training; voices take turns, so that each says other ones."""
     return list(english(root)[:KNOWN_SENTENCES][start : start + count])
 
 
@@ -332,12 +332,12 @@ def flite(voice: str, start: int, count: int, root: Path) -> Iterator[Clip]:
 
 def slt(root: Path) -> Iterator[Clip]:
     for index, text in test_texts(root, 60):
-        yield by_flite("slt", f"heldout/slt/s{index:05d}.flac", text)
+        yield by_flite("slt", f"validation/slt/s{index:05d}.flac", text)
 
 
 def by_festival(voice: str, target: str, text: str, encoding: str) -> Clip:
     command = ("text2wave", "-eval", f"(voice_{voice})", "-o", "{wav}")
-    # A letter that the encoding lacks is left out: one word sounds odd, the clip is speech still.
+    # A letter that the encoding lacks is skipped: one word sounds odd, the clip is speech still.
     return Clip(target, voice, command=command, text=text.encode(encoding, "ignore"))
 
 
@@ -371,7 +371,7 @@ def festival_kdl(root: Path) -> Iterator[Clip]:
     check_festival("ked_diphone", root)
     texts = english(root)[KNOWN_SENTENCES : KNOWN_SENTENCES + 60]
     for index, text in enumerate(texts, KNOWN_SENTENCES):
-        target = f"heldout/unseen_kdl/{index}.flac"
+        target = f"validation/unseen_kdl/{index}.flac"
         yield by_festival("ked_diphone", target, text, "ascii")
 
 
@@ -596,12 +596,12 @@ def make_source(
         ValueError: not one could be made.
     """
     results: Counter[str] = Counter()
-    told = time.monotonic()
+    reported = time.monotonic()
     outcomes = pool.map(partial(make_clip, out), clips, chunksize=8)
     for number, outcome in enumerate(outcomes, 1):
         results[outcome] += 1
-        if time.monotonic() - told > SECONDS_BETWEEN_LINES:
-            told = time.monotonic()
+        if time.monotonic() - reported > SECONDS_BETWEEN_LINES:
+            reported = time.monotonic()
             print(f"{name}: {number} of {len(clips)}", flush=True)
     skipped = {k: n for k, n in results.items() if k not in ("made", "kept")}
     reasons = "".join(f"; skipped {n}: {reason}" for reason, n in sorted(skipped.items()))
@@ -612,8 +612,8 @@ def make_source(
 
 
 def write_texts(out: Path, root: Path) -> None:
-    """What slt says, for those who judge by a recogniser."""
-    metadata = out / "heldout/slt/metadata.csv"
+    """What slt says, for word error rates."""
+    metadata = out / "validation/slt/metadata.csv"
     with replacing(metadata) as temporary, temporary.open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["file_name", "text"])
@@ -653,7 +653,7 @@ def table_of(out: Path, sources: Iterable[Source]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     by_name = {source.name: source for source in sources}
-    for part in ("train", "heldout"):
+    for part in ("train", "validation"):
         for folder in sorted((out / part).glob("*")):
             files = [p for p in folder.rglob("*") if p.suffix in (".flac", ".wav")]
             minutes = sum(read_info(path).duration for path in files) / 60
@@ -696,12 +696,15 @@ def summarise(out: Path, sources: Iterable[Source]) -> None:
     table = table_of(out, sources)
     with replacing(out / "SOURCES.md") as temporary:
         temporary.write_text("\n".join(table) + "\n")
-    minutes = {"train": 0.0, "heldout": 0.0}
+    minutes = {"train": 0.0, "validation": 0.0}
     for row in table[2:]:
         part, _, duration, *_ = row.removeprefix("| ").split(" | ")
         minutes[part] += float(duration)
     hours = {part: f"{total / 60:.2f} h" for part, total in minutes.items()}
-    print(f"{out}: {hours['train']} to train on, {hours['heldout']} held out; see its SOURCES.md")
+    print(
+        f"{out}: {hours['train']} for training, {hours['validation']} for validation; "
+        "see its SOURCES.md"
+    )
     command = "python scripts/train_codec.py experiment=bundled_codec data=folder"
     print(f"next: {command} data.path={out / 'train'}")
 
@@ -713,9 +716,12 @@ def gather(out: Path, root: Path, digits_folder: Path | None, only: Sequence[str
         root: of the file system in which the packages are installed.
 
     Raises:
-        ValueError: no such source, or something is not installed.
+        ValueError: no such source, something is not installed, or `out` is of an older layout.
         OSError: a file cannot be written.
     """
+    if (old := out / "heldout").is_dir():
+        new = old.with_name("validation")
+        raise ValueError(f"{old}: that part is called validation now; mv '{old}' '{new}'")
     sources = all_sources(digits_folder)
     wanted = chosen(sources, only, digits_folder is not None)
     check_installed(wanted, root)
@@ -727,7 +733,7 @@ def gather(out: Path, root: Path, digits_folder: Path | None, only: Sequence[str
         write_texts(out, root)
     if not only or MELODIES in only:
         make_melodies(out / "train" / MELODIES, 140, seed=1)
-        make_melodies(out / "heldout" / MELODIES, 12, seed=2)
+        make_melodies(out / "validation" / MELODIES, 12, seed=2)
     summarise(out, sources)
 
 
@@ -746,7 +752,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         parser.exit(2, f"{error}\n")
     except KeyboardInterrupt:
-        parser.exit(130, "stopped; the same command goes on from here\n")
+        parser.exit(130, "stopped; the same command continues from here\n")
 
 
 if __name__ == "__main__":

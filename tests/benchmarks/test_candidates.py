@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from audiolm.benchmarks.codecs import random_codec
+from audiolm.benchmarks.data import DataSettings, _loader
+from audiolm.benchmarks.encode import _same, encoder_gflop, package_model
+from audiolm.benchmarks.peers import PEERS, memmap_dataset
+from audiolm.benchmarks.random_store import random_clips
 from audiolm.tokens import TokenStore
-from benchmarks.codecs import random_codec
-from benchmarks.data import DataSettings, _loader
-from benchmarks.encode import _same, encoder_gflop, package_model
-from benchmarks.peers import PEERS, memmap_dataset
-from benchmarks.random_store import random_clips
 
 CONTEXT, BATCH = 12, 3
 

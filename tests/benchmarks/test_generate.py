@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-import benchmarks.limits as limits
-import benchmarks.trainee as trainee_module
+import audiolm.benchmarks.limits as limits
+import audiolm.benchmarks.trainee as trainee_module
+from audiolm.benchmarks.generate import Decoder, GenerateSettings, _Generation, generate_section
+from audiolm.benchmarks.length import LengthSettings, length_section
+from audiolm.benchmarks.musicgen import musicgen, musicgen_decode
+from audiolm.benchmarks.plain_gpt import plain_decode, plain_gpt
+from audiolm.benchmarks.sizes import PATTERN, ModelSize
+from audiolm.benchmarks.trainee import random_codes
 from audiolm.model import deinterleave, interleave, make_pattern
 from audiolm.model.language_model import shift_right
-from benchmarks.generate import Decoder, GenerateSettings, _Generation, generate_section
-from benchmarks.length import LengthSettings, length_section
-from benchmarks.musicgen import musicgen, musicgen_decode
-from benchmarks.plain_gpt import plain_decode, plain_gpt
-from benchmarks.sizes import PATTERN, ModelSize
-from benchmarks.trainee import random_codes
 
 SIZE = ModelSize(
     embed_dim=48, num_layers=2, num_heads=4, num_codebooks=3, codebook_size=32, frames=20

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from audiolm.audio import read_info
-from benchmarks.material import long_clips, short_clips, spread_out
+from audiolm.benchmarks.material import long_clips, short_clips, spread_out
 
 
 def write(path: Path, seconds: float, seed: int = 0, rate: int = 800) -> None:

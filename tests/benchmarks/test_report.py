@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.disturbance import Sample
-from benchmarks.machine import describe_machine
-from benchmarks.report import Section, table, write_report
-from benchmarks.rounds import Measurement, Spread
+from audiolm.benchmarks.disturbance import Sample
+from audiolm.benchmarks.machine import describe_machine
+from audiolm.benchmarks.report import Section, table, write_report
+from audiolm.benchmarks.rounds import Measurement, Spread
 
 SECTION = Section(
     "encode",

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from benchmarks.disturbance import LIMIT, Sample, Stopwatch, busy_seconds, own_seconds
-from benchmarks.rounds import Candidate, Spread, interleave, measurements
+from audiolm.benchmarks.disturbance import LIMIT, Sample, Stopwatch, busy_seconds, own_seconds
+from audiolm.benchmarks.rounds import Candidate, Spread, interleave, measurements
 
 LINUX = pytest.mark.skipif(busy_seconds() is None, reason="reads /proc/stat")
 

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from audiolm.model import AudioLM
-from benchmarks.plain_gpt import plain_gpt
-from benchmarks.sizes import (
+from audiolm.benchmarks.plain_gpt import plain_gpt
+from audiolm.benchmarks.sizes import (
     ModelSize,
     attention_gflop,
     check_peers,
@@ -20,7 +19,8 @@ from benchmarks.sizes import (
     matrix_parameters,
     products_gflop,
 )
-from benchmarks.trainee import our_trainee, random_codes
+from audiolm.benchmarks.trainee import our_trainee, random_codes
+from audiolm.model import AudioLM
 
 SIZE = ModelSize(
     embed_dim=48, num_layers=2, num_heads=4, num_codebooks=3, codebook_size=32, frames=20

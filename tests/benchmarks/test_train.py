@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-import benchmarks.limits as limits
-import benchmarks.trainee as trainee_module
-from benchmarks.lightning_loop import BARE, LOOP, lightning_loop
-from benchmarks.rounds import Measurement
-from benchmarks.sizes import MUSICGEN, OURS, PLAIN, ModelSize
-from benchmarks.train import TrainSettings, make_trainees, train_section
+import audiolm.benchmarks.limits as limits
+import audiolm.benchmarks.trainee as trainee_module
+from audiolm.benchmarks.lightning_loop import BARE, LOOP, lightning_loop
+from audiolm.benchmarks.rounds import Measurement
+from audiolm.benchmarks.sizes import MUSICGEN, OURS, PLAIN, ModelSize
+from audiolm.benchmarks.train import TrainSettings, make_trainees, train_section
 
 SIZE = ModelSize(
     embed_dim=48, num_layers=2, num_heads=4, num_codebooks=3, codebook_size=32, frames=20
@@ -58,7 +58,7 @@ def test_a_peer_that_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch
     def missing(*arguments: object) -> None:
         raise ImportError("no transformers")
 
-    monkeypatch.setattr("benchmarks.train.musicgen", missing)
+    monkeypatch.setattr("audiolm.benchmarks.train.musicgen", missing)
     facts: dict[str, str] = {}
     trainees = make_trainees(TrainSettings(2, optim=OPTIM), SIZE, facts)
     assert [t.name for t in trainees] == [OURS, PLAIN]
@@ -114,6 +114,6 @@ def test_ctrl_c_in_lightnings_loop_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) ->
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("benchmarks.trainee.Trainee.steps", interrupted)
+    monkeypatch.setattr("audiolm.benchmarks.trainee.Trainee.steps", interrupted)
     with pytest.raises(KeyboardInterrupt):
         lightning_loop(SIZE, 2, {}, OPTIM, TRAINER, 1, 1, show_progress=False)

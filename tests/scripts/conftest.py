@@ -37,7 +37,6 @@ def run_script(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[RunScript]:
     """`run_script("train", "experiment=smoke", ...)`; an unforeseen error is raised."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
     monkeypatch.setenv("WANDB_MODE", "offline")
 
     def run(name: str, *arguments: str) -> Result:

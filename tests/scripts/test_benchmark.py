@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.limits as limits
+import audiolm.benchmarks.limits as limits
 
 from .conftest import RunScript
 
@@ -48,8 +48,8 @@ LIMITS = ["fp32 matrix product", "bf16 matrix product", "memory read"]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.02)
     monkeypatch.setattr(limits, "READ_BYTES", 2**16)
-    monkeypatch.setattr("benchmarks.data.SECONDS", 0.02)
-    monkeypatch.setattr("benchmarks.trainee.SECONDS", 0.02)
+    monkeypatch.setattr("audiolm.benchmarks.data.SECONDS", 0.02)
+    monkeypatch.setattr("audiolm.benchmarks.trainee.SECONDS", 0.02)
 
     def no_compiler(*arguments: object) -> None:
         raise ValueError("no compiler")
@@ -155,7 +155,7 @@ def test_ctrl_c_keeps_what_was_measured(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("benchmarks.data.data_section", interrupted)
+    monkeypatch.setattr("audiolm.benchmarks.data.data_section", interrupted)
     codec = ["codec=local", f"codec.path={codec_folder}", "sections=[encode,data]"]
     result = run_script("benchmark", *SMALL, *TINY, *codec)
     assert result.code == 130

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from audiolm.batches.windows import WindowBatch
+from audiolm.benchmarks.large_store import make_large_store
 from audiolm.codec import EncodecCodec
 from audiolm.tokens import Mix, TokenStore, count_codes, unigram_cross_entropy
 from audiolm.training import TokenData, describe_plan, measure_baselines
-from random_store import make_random_store
 
 from ..conftest import CONTEXT, MODEL, make_data, make_module, make_trainer
 
@@ -25,7 +25,7 @@ def mix(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec) -> M
     """Two stores of random codes, clips of 3 to 17 frames and of 10 to 60."""
     folder = tmp_path_factory.mktemp("stores")
     for name, seconds in (("short", (0.06, 0.34)), ("long", (0.2, 1.2))):
-        make_random_store(folder / name, 0.006, *seconds, tiny_codec.identity())
+        make_large_store(folder / name, 0.006, *seconds, tiny_codec.identity())
     return Mix([TokenStore(folder / "short"), TokenStore(folder / "long")], [3, 1])
 
 
@@ -200,7 +200,7 @@ def test_baselines_of_a_mix_are_those_of_what_is_trained_on(tmp_path: Path) -> N
     """Weights change the table that is learnt; all validation codes count the same."""
     stores = []
     for name, hours in (("a", 0.02), ("b", 0.01)):
-        make_random_store(tmp_path / name, hours, 0.2, 0.2, {"fingerprint": "random"})
+        make_large_store(tmp_path / name, hours, 0.2, 0.2, {"fingerprint": "random"})
         stores.append(TokenStore(tmp_path / name))
     data = TokenData(Mix(stores, [0.9, 0.1]), CONTEXT, valid_fraction=0.5)
     train, valid = (

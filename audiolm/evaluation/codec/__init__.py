@@ -1,0 +1,1 @@
+"""A codec on recordings that it was not trained on."""

@@ -1,0 +1,1 @@
+"""Spoken digits: which digit is said, and by whom."""

@@ -1,0 +1,1 @@
+"""Spoken sentences: the words that are understood."""
