@@ -14,6 +14,31 @@ from encodec.modules.conv import SConv1d
 from audiolm.codec import EncodecCodec, build_model
 from audiolm.codec.weights import load_weights
 
+# Fixtures: whoever has others of these names has them nearer.
+from .stores import (
+    check_clips_here,
+    codec,
+    contents,
+    make_codec,
+    make_store,
+    prepare,
+    random_clips,
+    recordings,
+    write_recording,
+)
+
+__all__ = [
+    "check_clips_here",
+    "codec",
+    "contents",
+    "make_codec",
+    "make_store",
+    "prepare",
+    "random_clips",
+    "recordings",
+    "write_recording",
+]
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # As many processes as cores: more threads than one each, in those that tests start too, would
     # wait for each other.

@@ -309,14 +309,15 @@ def segment_length(seconds: float, sample_rate: int, hop_length: int) -> int:
 
 
 def check_segment_settings(
-    segment: float = 0.64,
-    valid_segment: float = 2.0,
-    batch_size: int = 4,
-    level: Sequence[float] = (-38.0, -16.0),
-    weights: Mapping[str, float] | None = None,
-    valid_fraction: float = 0.05,
-    num_valid: int = 96,
-    augment: Mapping[str, float] | None = None,
+    *,
+    segment: float,
+    valid_segment: float,
+    batch_size: int,
+    level: Sequence[float],
+    weights: Mapping[str, float] | None,
+    valid_fraction: float,
+    num_valid: int,
+    augment: Mapping[str, float] | None,
 ) -> None:
     """Raise ValueError for settings of `WaveformData` out of range, before anything is decoded."""
     if batch_size < 1:
@@ -381,7 +382,14 @@ class WaveformData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         check_segment_settings(
-            segment, valid_segment, batch_size, level, weights, valid_fraction, num_valid, augment
+            segment=segment,
+            valid_segment=valid_segment,
+            batch_size=batch_size,
+            level=level,
+            weights=weights,
+            valid_fraction=valid_fraction,
+            num_valid=num_valid,
+            augment=augment,
         )
         length, valid_length = (
             segment_length(seconds, waveforms.sample_rate, hop_length)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -18,6 +19,7 @@ from audiolm.training.codec.data import (
     check_segment_settings,
     segment_length,
 )
+from audiolm.training.codec.options import segment_options
 
 RATE = 800
 
@@ -299,6 +301,15 @@ def test_segments_hold_whole_frames() -> None:
     assert segment_length(1e-9, 16000, 320) == 320
 
 
+DEFAULTS = segment_options(
+    {name: one.default for name, one in inspect.signature(WaveformData).parameters.items()}
+)
+
+
+def test_the_defaults_are_in_range() -> None:
+    check_segment_settings(**DEFAULTS)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -323,4 +334,4 @@ def test_segments_hold_whole_frames() -> None:
 )
 def test_settings_out_of_range(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"data.{message}"):
-        check_segment_settings(**change)
+        check_segment_settings(**DEFAULTS | change)
