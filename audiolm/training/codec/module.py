@@ -52,8 +52,8 @@ class CodecTraining(pl.LightningModule):
     Three stages. Before `quantization.start` an auto-encoder whose latents get Gaussian noise; then
     the codebooks are fitted to its latents, quantization takes the noise's place, and all is
     trained together; from `quantization.freeze_encoder` on the decoder alone. With start 0 and no
-    freezing there is one stage, as in the paper. The losses on the waveform go through the loss balancer.
-    Source: EnCodec, arXiv:2210.13438.
+    freezing there is one stage, as in the paper. The losses on the waveform go through the loss
+    balancer. Source: EnCodec, arXiv:2210.13438.
 
     All arguments are plain data and are kept in checkpoints.
 
