@@ -69,9 +69,7 @@ class CodecTraining(pl.LightningModule):
             the warm-up, and that which it has fallen to after as many steps again. Bands that hold
             next to nothing have by far the largest gradients: with a low floor from the start, no
             waveform is learnt; with a high one to the end, faint overtones are not.
-        mel_rise: factor that the weight of the mel loss rises to as its floor falls. The spectral
-            head's pull rises from 0 meanwhile: from the start it keeps the waveform from being
-            learnt, too.
+        mel_rise: factor that the weight of the mel loss rises to as its floor falls.
         clip: largest norm of a step's gradient.
         seed: of weights, noise and levels; what step n samples follows from (seed, n).
         data: what it is trained on, for a resumed run to be compared with.
@@ -328,19 +326,11 @@ class CodecTraining(pl.LightningModule):
         own, *gradients = torch.autograd.grad(loss, [latents, *head])
         for parameter, gradient in zip(head, gradients, strict=True):
             parameter.grad = gradient
-        weight = self.loss_weights["spectrum"] * self._after_warmup
-        return weight * self.spectral_head.balanced(own, latents.grad)
-
-    @property
-    def _after_warmup(self) -> float:
-        """0 up to the end of the warm-up, 1 after as many steps again, or without one."""
-        if not self.warmup:
-            return 1.0
-        return min(1.0, max(0.0, self.trainer.global_step / self._warmup_steps - 1))
+        return self.loss_weights["spectrum"] * self.spectral_head.balanced(own, latents.grad)
 
     def _set_mel_loss(self) -> None:
         """Its floor and its weight at this step."""
-        fallen = self._after_warmup
+        fallen = min(1.0, max(0.0, self.trainer.global_step / self._warmup_steps - 1))
         first, last = self.mel_floor
         self.mel.floor = MEL_LEVEL * 10 ** ((first + fallen * (last - first)) / 20)
         if self.loss_weights["mel"]:
