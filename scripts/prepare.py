@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from audiolm.batches.loaders import check_valid_fraction
 from audiolm.cli.app import start
 from audiolm.cli.build import make_codec
 from audiolm.cli.store import check, encode
@@ -17,7 +16,6 @@ from audiolm.parallel import Part, check_part
 def main(cfg: DictConfig) -> None:
     part = Part(cfg.part, cfg.num_parts)
     check_part(part)
-    check_valid_fraction(cfg.data.valid_fraction)
     if cfg.data.source is None:
         raise ValueError(
             "a store holds codes already, and there is nothing to prepare; pass data=folder "

@@ -27,6 +27,11 @@ _HEADER = 44  # bytes
 _WAV_LIMIT = 2**32 - 64  # bytes of samples: the header counts with 32 bits, and counts itself too
 
 
+def wav_capacity(channels: int) -> int:
+    """Samples of each channel that a 16-bit WAV file holds: 4 GiB of them."""
+    return _WAV_LIMIT // (2 * channels)
+
+
 def write_wav(
     path: Path | str, waveform: Tensor, sample_rate: int, subtype: str = "PCM_16"
 ) -> float:

@@ -19,7 +19,7 @@ from audiolm.batches.conditions import ClipConditions, whole_clips
 from audiolm.batches.splits import split_clips
 from audiolm.batches.windows import WindowBatch, WindowReader
 from audiolm.model.condition_vocabulary import ConditionVocabulary
-from audiolm.model.patterns import Pattern, make_pattern, num_steps
+from audiolm.model.patterns import Pattern, make_pattern
 from audiolm.parallel import ignore_interrupts
 from audiolm.tokens.mix import Mix
 from audiolm.tokens.store import TokenStore
@@ -42,11 +42,6 @@ def check_data_settings(batch_size: int, valid_fraction: float) -> None:
     """Raise ValueError for settings out of range, before anything is encoded for them."""
     if batch_size < 1:
         raise ValueError(f"data.batch_size={batch_size} must be at least 1")
-    check_valid_fraction(valid_fraction)
-
-
-def check_valid_fraction(valid_fraction: float) -> None:
-    """Raise ValueError for a share of the validation set that is out of range."""
     if not 0 <= valid_fraction < 1:
         raise ValueError(f"data.valid_fraction={valid_fraction} must be from 0 to below 1")
 
@@ -108,7 +103,7 @@ class TokenBatches:
         def steps(frames: int) -> int:
             """The model's steps for a window of so many frames."""
             padded = context_frames if layout.fixed_length else frames
-            return num_steps(layout.positions(padded + end_token))
+            return layout.num_steps(padded + end_token)
 
         self.steps = steps
         self.conditions = (

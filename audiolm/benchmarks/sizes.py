@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from audiolm.model.language_model import AudioLM
-from audiolm.model.patterns import make_pattern, num_steps
+from audiolm.model.patterns import make_pattern
 
 PATTERN = "delay"
 """Of all candidates: MusicGen knows no other."""
@@ -45,7 +45,7 @@ class ModelSize:
     @property
     def num_steps(self) -> int:
         """S of a window."""
-        return num_steps(make_pattern(PATTERN, self.num_codebooks).positions(self.frames))
+        return make_pattern(PATTERN, self.num_codebooks).num_steps(self.frames)
 
     @property
     def model(self) -> dict[str, Any]:

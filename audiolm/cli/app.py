@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.cli.allocator import keep_freed_memory
 from audiolm.cli.compose import CONFIGS
 from audiolm.cli.errors import user_line
+from audiolm.cli.numbers import check_numbers
 from audiolm.cli.overrides import check_types, quote_path, take_conditions
 from audiolm.cli.renamed_keys import check_renamed
 from audiolm.run_folder import RUNS, RunFolder, time_stamp
@@ -54,6 +55,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     def checked(cfg: DictConfig) -> None:
         with errors_in_one_line():  # before Hydra sees them, which prints a line of its own
             check_types(cfg, config_name)
+            check_numbers(cfg)
             if conditioning:
                 cfg.conditioning = conditioning
             main(cfg)

@@ -10,20 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from audiolm.cli.compose import CONFIGS, compose
-
-# Settings with a default that null turns off.
-NULLABLE = (
-    "callbacks.ema.decay",
-    "quantization.levels",
-    "sampling.top_k",
-    "trainer.gradient_clip_val",
-    "trainer.check_val_every_n_epoch",
-)
-
-
-# Settings of one number that may be a list, one for each codebook.
-LISTS = ("sampling.temperature",)
-
+from audiolm.cli.numbers import number_of
 
 # Overrides that hold a path of the user's, which may have any name, or a pattern of such names.
 PATHS = (
@@ -85,7 +72,9 @@ def quote_path(argument: str) -> str:
 
 
 def check_types(cfg: DictConfig, config_name: str) -> None:
-    """Refuse a value of another kind than the default: text for a number, a part for a whole.
+    """Refuse a value of another kind than the default: a word for a truth value, one for a list.
+
+    Of numbers, `audiolm.cli.numbers` says what they may be.
 
     Raises:
         ValueError: naming key, value and what is expected.
@@ -102,21 +91,11 @@ def check_types(cfg: DictConfig, config_name: str) -> None:
         key = override.key_or_group
         default = OmegaConf.select(defaults, key, throw_on_missing=False)
         value = OmegaConf.select(cfg, key)
-        if default is None or value == "auto" or (value is None and key in NULLABLE):
-            continue
-        if isinstance(default, bool):
-            fits, wanted = isinstance(value, bool), "true or false"
-        elif isinstance(default, int):
-            # trainer.devices=[0,1] is a choice of Lightning's.
-            fits = isinstance(value, int | ListConfig) and not isinstance(value, bool)
-            wanted = f"a whole number, such as {default}"
-        elif isinstance(default, float):
-            fits = isinstance(value, int | float) and not isinstance(value, bool)
-            fits = fits or (key in LISTS and isinstance(value, ListConfig))
-            wanted = f"a number, such as {default}"
-        elif isinstance(default, ListConfig):
-            fits, wanted = isinstance(value, ListConfig), f"a list, such as {default}"
-        else:
-            continue
-        if not fits:
-            raise ValueError(f"{key}={value} must be {wanted}")
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ValueError(f"{key}={value} must be true or false")
+        if (
+            isinstance(default, ListConfig)
+            and not isinstance(value, ListConfig)
+            and number_of(key) is None
+        ):
+            raise ValueError(f"{key}={value} must be a list, such as {default}")

@@ -61,9 +61,6 @@ def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareS
 
 def check_settings(cfg: DictConfig, store_dir: Path) -> None:
     """Refuse what encoding would refuse, before hours of recordings are decoded for it."""
-    for key, value in cfg.prepare.items():
-        if value is not None and value < 0:
-            raise ValueError(f"prepare.{key}={value} must be 0 or more")
     made = next(path for path in (store_dir, *store_dir.parents) if path.exists())
     if not made.is_dir():
         raise NotADirectoryError(f"data.store={store_dir}: {made} is a file; name another folder")

@@ -57,9 +57,6 @@ def files_of_callbacks(run: RunFolder) -> dict[str, dict[str, Any]]:
 
 def make_trainer(cfg: DictConfig, run: RunFolder, callbacks: list[Callback]) -> Trainer:
     """Lightning's trainer, with whole checkpoints; it gets its loggers later."""
-    for key in ("max_steps", "accumulate_grad_batches", "val_check_interval"):
-        if cfg.trainer[key] < 1:
-            raise ValueError(f"trainer.{key}={cfg.trainer[key]} must be at least 1")
     if cfg.trainer.precision == "auto":
         cfg.trainer.precision = best_precision(cfg.trainer.accelerator)
     trainer: Trainer = instantiate(

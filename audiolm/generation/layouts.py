@@ -119,4 +119,4 @@ A whole window was worse on recordings longer than it: few steps of training had
 
 
 def ring_steps(pattern: Pattern, context_frames: int) -> int:
-    return max(1, int(RING_SHARE * num_steps(pattern.positions(context_frames))))
+    return max(1, int(RING_SHARE * pattern.num_steps(context_frames)))

@@ -7,12 +7,14 @@ the end. W frames looked back at.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from audiolm.limits import COUNT, SHARE_ABOVE_0, Limits
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.language_model import AudioLM
 
@@ -62,33 +64,32 @@ class Sampling:
 
     def __post_init__(self) -> None:
         given = self.temperature
-        several = isinstance(given, Sequence) and not isinstance(given, str)
-        temperatures = tuple(given) if several else (given,)  # type: ignore[arg-type]
-        for temperature in temperatures:
-            if not _lies_in(temperature, *TEMPERATURES):
-                raise ValueError(
-                    f"temperature={temperature} must be a number from {TEMPERATURES[0]} to "
-                    f"{TEMPERATURES[1]:g}; for the most probable codes pass greedy=true"
-                )
-        if several:
-            object.__setattr__(self, "temperature", temperatures)
-        _check_count("top_k", self.top_k, "null for all codes")
-        _check_share("top_p", self.top_p, "null for all codes")
-        _check_share("min_p", self.min_p, "null for all codes")
-        _check_count("repetition_window", self.repetition_window, "null for no look back")
-        if self.repetition_share is None:
-            raise ValueError(
-                "repetition_share=null must be a number; to turn the rule off pass "
-                "repetition_window=null"
-            )
-        _check_share("repetition_share", self.repetition_share, "repetition_window=null for none")
-        if not _lies_in(self.guidance, 0, MAX_GUIDANCE):
-            raise ValueError(
-                f"guidance={self.guidance} must be a number from 0 to {MAX_GUIDANCE:g}; 1 is off"
-            )
+        several = isinstance(given, Iterable) and not isinstance(given, str) and np.ndim(given) > 0
+        remedy = "for the most probable codes pass greedy=true"
+        numbers = [
+            Limits(*TEMPERATURES).check("temperature", each, remedy)
+            for each in (given if several else (given,))  # type: ignore[union-attr]
+        ]
+        self._set("temperature", tuple(numbers) if several else numbers[0])
+        for name, limits, off in (
+            ("top_k", COUNT, "null for all codes"),
+            ("top_p", SHARE_ABOVE_0, "null for all codes"),
+            ("min_p", SHARE_ABOVE_0, "null for all codes"),
+            ("repetition_window", COUNT, "null for no look back"),
+        ):
+            if getattr(self, name) is not None:
+                self._set(name, limits.check(name, getattr(self, name), f"or {off}"))
+        off = "to turn the rule off pass repetition_window=null"
+        share = SHARE_ABOVE_0.check("repetition_share", self.repetition_share, off)
+        self._set("repetition_share", share)
+        guidance = Limits(0, MAX_GUIDANCE).check("guidance", self.guidance, "1 is off")
+        self._set("guidance", guidance)
         for name, flag in (("greedy", self.greedy), ("end", self.end)):
             if not isinstance(flag, bool):
                 raise ValueError(f"{name}={flag} must be true or false")
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # it is frozen from here on
 
     def check(self, num_codebooks: int) -> None:
         """Check what depends on the model.
@@ -101,22 +102,6 @@ class Sampling:
                 f"temperature={list(self.temperature)} holds {len(self.temperature)} numbers, the "
                 f"model has {num_codebooks} codebooks; give one for each, or a single one for all"
             )
-
-
-def _check_count(name: str, count: int | None, off: str) -> None:
-    whole = isinstance(count, int) and _lies_in(count, 1, math.inf)
-    if count is not None and not whole:
-        raise ValueError(f"{name}={count} must be at least 1 and whole, or {off}")
-
-
-def _check_share(name: str, share: float | None, off: str) -> None:
-    if share is not None and not (_lies_in(share, 0, 1) and share > 0):
-        raise ValueError(f"{name}={share} must be above 0 and at most 1, or {off}")
-
-
-def _lies_in(value: object, low: float, high: float) -> bool:
-    """Whether it is a number of that range; a truth value, which Python counts as one, is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
 PLAIN = Sampling()

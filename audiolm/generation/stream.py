@@ -38,7 +38,7 @@ from audiolm.generation.loop import DecodingState
 from audiolm.generation.sampling import PLAIN, Sampling
 from audiolm.model.conditioning import Conditions, joined, null_conditions
 from audiolm.model.language_model import AudioLM
-from audiolm.model.patterns import Pattern, StridedPattern, num_steps
+from audiolm.model.patterns import Pattern, StridedPattern
 
 
 def generate(
@@ -157,7 +157,7 @@ def prepare(
         frames = context_frames if num_frames is None else min(num_frames, context_frames)
         if pattern.fixed_length:
             frames = context_frames + model.end_token
-        max_steps = num_steps(pattern.positions(frames))
+        max_steps = pattern.num_steps(frames)
     checked = _check_conditions(model, None, batch, sampling)
     guided = checked is not None and sampling.guidance != 1
     with torch.inference_mode():
@@ -181,7 +181,7 @@ def takes_ring(
 
 
 def _steps_to_sample(pattern: Pattern, num_frames: int | None) -> int | None:
-    return None if num_frames is None else num_steps(pattern.positions(num_frames))
+    return None if num_frames is None else pattern.num_steps(num_frames)
 
 
 def _check_frames(

@@ -18,7 +18,7 @@ import torch
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import Conditioner
 from audiolm.model.language_model import AudioLM
-from audiolm.model.patterns import Pattern, make_pattern, num_steps
+from audiolm.model.patterns import Pattern, make_pattern
 
 CHECKPOINT_FORMAT = 1
 
@@ -63,7 +63,7 @@ def build_model(
     if context_frames < 1:
         raise ValueError(f"a context of {context_frames} frames holds nothing; raise context")
     laid_out = make_pattern(pattern, codec["num_codebooks"])
-    steps = num_steps(laid_out.positions(context_frames + model.get("end_token", False)))
+    steps = laid_out.num_steps(context_frames + model.get("end_token", False))
     with torch.device(device):
         audiolm = AudioLM(
             num_codebooks=codec["num_codebooks"],

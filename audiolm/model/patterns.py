@@ -48,6 +48,9 @@ class Pattern(Protocol):
     def fixed_length(self) -> bool:
         """Whether steps depend on T, so that T must be the trained one when generating."""
 
+    def num_steps(self, num_frames: int) -> int:
+        """S of T frames. It takes no table of them: a stream may be hours long."""
+
     def positions(self, num_frames: int) -> Tensor:
         """(K, T) int64: the step of code (k, t); it never falls as t or k grows."""
 
@@ -69,6 +72,9 @@ class StridedPattern:
     def num_codebooks(self) -> int:
         return len(self.offsets)
 
+    def num_steps(self, num_frames: int) -> int:
+        return (num_frames - 1) * self.stride + self.offsets[-1] + 1
+
     def positions(self, num_frames: int) -> Tensor:
         return torch.arange(num_frames) * self.stride + torch.tensor(self.offsets)[:, None]
 
@@ -83,6 +89,10 @@ class CoarseFirstPattern:
 
     num_codebooks: int
     fixed_length = True
+
+    def num_steps(self, num_frames: int) -> int:
+        delays = self.num_codebooks - 1
+        return 2 * num_frames + delays - 1 if delays else num_frames
 
     def positions(self, num_frames: int) -> Tensor:
         frames = torch.arange(num_frames)

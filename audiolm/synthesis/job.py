@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from audiolm.audio.write import wav_capacity
 from audiolm.codec import Codec
 from audiolm.generation import Sampling, cut_at_end, stream
 from audiolm.generation.engines.engine import Engine
@@ -81,6 +82,20 @@ class Job:
     def num_samples(self) -> int:
         """How many samples are kept."""
         return len(self.seeds) // self.best_of
+
+    def check_fits_a_wav(self) -> None:
+        """Refuse a sample that no WAV file would hold, before hours of generating it.
+
+        Raises:
+            ValueError: with how long it may be.
+        """
+        most = wav_capacity(self.codec.channels)
+        if self.audio_samples is not None and self.audio_samples > most:
+            rate = self.codec.sample_rate
+            raise ValueError(
+                f"duration={self.audio_samples / rate:g} is more than a WAV file of this codec's "
+                f"sound holds, {most // rate:,} s; pass less, or stream raw sound"
+            )
 
     def codes(self) -> list[Tensor]:
         """Codes (K, T) of all candidates, each up to its end."""

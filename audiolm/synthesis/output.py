@@ -43,6 +43,7 @@ def write_growing(job: Job, out: Path) -> None:
     Raises:
         KeyboardInterrupt: it was stopped, once everything is written.
     """
+    job.check_fits_a_wav()
     codec = job.codec
     with ExitStack() as stack:
         files = [

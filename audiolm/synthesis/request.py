@@ -17,6 +17,7 @@ from torch import Tensor
 
 from audiolm.files import nearest
 from audiolm.generation import Sampling
+from audiolm.limits import COUNT, DURATION, POSITIVE, SEED
 
 if TYPE_CHECKING:
     from audiolm.synthesis.sample import Sample
@@ -74,9 +75,15 @@ class Request:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_samples", "best_of"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name, limits in (
+            ("num_samples", COUNT),
+            ("best_of", COUNT),
+            ("seed", SEED),
+            ("duration", DURATION),
+        ):
+            self._set(name, limits.check(name, getattr(self, name)))
+        last = self.seed + self.num_samples * self.best_of - 1
+        SEED.check("the last sample's seed", last, f"lower seed={self.seed}, the first one's")
         if self.best_of > 1 and self.streamed:
             raise ValueError(
                 f"best_of={self.best_of} chooses among whole samples, which cannot be played while "
@@ -87,13 +94,17 @@ class Request:
                 "duration=inf is for what is played as it is made; pass stream=true too, or from "
                 "Python use stream()"
             )
-        if self.prompt_duration is not None and not self.prompt_duration > 0:
-            raise ValueError(f"prompt_duration={self.prompt_duration} s must be above 0")
+        if self.prompt_duration is not None:
+            duration = POSITIVE.check("prompt_duration", self.prompt_duration, "omit it for all")
+            self._set("prompt_duration", duration)
         if not isinstance(self.conditions, Mapping) and len(self.conditions) != self.num_samples:
             raise ValueError(
                 f"conditions of {len(self.conditions)} samples for num_samples={self.num_samples}; "
                 f"give one mapping for all, or one for each"
             )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # it is frozen from here on
 
     def conditions_of_each(self) -> list[dict[str, Any]]:
         """Of each sample, without those that are None."""

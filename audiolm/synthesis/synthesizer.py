@@ -23,7 +23,6 @@ from audiolm.generation.engines.engine import Engine, choose_engine
 from audiolm.generation.sampling import PLAIN, check_sampling
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
 from audiolm.model.likelihood import nats_per_code
-from audiolm.model.patterns import num_steps
 from audiolm.run_folder import codec_folders, find_checkpoint
 from audiolm.synthesis.conditions import encode_conditions
 from audiolm.synthesis.job import Job
@@ -283,7 +282,7 @@ class Synthesizer:
         engine = self._engine(request, num_frames, count)
         building = time.perf_counter() - began
         endless = request.duration == math.inf
-        return Job(
+        job = Job(
             trained,
             self.codec,
             [request.seed + i for i in range(count)],
@@ -299,6 +298,9 @@ class Synthesizer:
             described=described,
             notes=notes,
         )
+        if not request.streamed:
+            job.check_fits_a_wav()
+        return job
 
     def _settings(
         self, request: Request, prompt: Tensor | None, engine: Engine, building: float
@@ -322,7 +324,7 @@ class Synthesizer:
     def _engine(self, request: Request, num_frames: int | None, batch: int) -> Engine:
         """Ready for the first frame; what was rounded and packed once is kept."""
         trained = self.trained
-        steps = None if num_frames is None else num_steps(trained.pattern.positions(num_frames))
+        steps = None if num_frames is None else trained.pattern.num_steps(num_frames)
         name = choose_engine(request.engine, trained.model, steps)
         engine = prepare(
             trained.model,

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
 
+from audiolm.limits import NOT_NEGATIVE, POSITIVE, SHARE_BELOW_1
+
 
 def warmup_cosine(step: int, max_steps: int, warmup_steps: int, final_lr_ratio: float) -> float:
     """Factor on the learning rate of optimiser step `step` (from 0): linear rise, cosine fall.
@@ -49,15 +51,13 @@ def make_optimizer(
 
     Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
     """
-    if not lr > 0:
-        raise ValueError(f"optim.lr={lr} must be above 0")
-    for name, value in (
-        ("warmup_steps", warmup_steps),
-        ("weight_decay", weight_decay),
-        ("final_lr_ratio", final_lr_ratio),
-    ):
-        if not value >= 0:
-            raise ValueError(f"optim.{name}={value} must not be negative")
+    POSITIVE.check("optim.lr", lr)
+    NOT_NEGATIVE.check("optim.warmup_steps", warmup_steps)
+    NOT_NEGATIVE.check("optim.weight_decay", weight_decay)
+    NOT_NEGATIVE.check("optim.final_lr_ratio", final_lr_ratio)
+    if len(betas) != 2:
+        raise ValueError(f"optim.betas={list(betas)} must be two numbers, such as [0.9,0.95]")
+    first, second = (SHARE_BELOW_1.check("optim.betas", beta) for beta in betas)
     warmup_steps = min(warmup_steps, max_steps)
     matrices = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
     others = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
@@ -65,7 +65,7 @@ def make_optimizer(
         {"params": matrices, "weight_decay": weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=lr, betas=(betas[0], betas[1]), fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=lr, betas=(first, second), fused=True)
     schedule = LambdaLR(
         optimizer, lambda step: warmup_cosine(step, max_steps, warmup_steps, final_lr_ratio)
     )

@@ -32,7 +32,9 @@ def test_diagram(name: str) -> None:
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("codebooks, frames", [(1, 1), (1, 5), (2, 1), (4, 9), (8, 3)])
 def test_round_trip_and_cells(name: str, codebooks: int, frames: int) -> None:
-    positions = make_pattern(name, codebooks).positions(frames)
+    pattern = make_pattern(name, codebooks)
+    positions = pattern.positions(frames)
+    assert pattern.num_steps(frames) == num_steps(positions)
     codes = torch.randint(0, 50, (3, codebooks, frames))
     steps = interleave(codes, positions, special=50)
     assert steps.shape == (3, codebooks, num_steps(positions))

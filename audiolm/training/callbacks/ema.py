@@ -17,6 +17,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from audiolm.limits import SHARE_BELOW_1
+
 
 class EMA(Callback):
     """Keeps the average; validation, and code inside `averaged_weights`, runs with it.
@@ -36,9 +38,7 @@ class EMA(Callback):
     """
 
     def __init__(self, decay: float = 0.999) -> None:
-        if not 0 <= decay < 1:
-            raise ValueError(f"EMA decay={decay} must be from 0 to below 1, as 0.999")
-        self.decay = decay
+        self.decay = SHARE_BELOW_1.check("callbacks.ema.decay", decay, "such as 0.999")
         self._averages: dict[str, Tensor] = {}
         self._updates = 0
         self._seen_step = 0

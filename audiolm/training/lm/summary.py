@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from audiolm.batches.buckets import TrainingBatches
 from audiolm.batches.loaders import TokenBatches
 from audiolm.model.language_model import AudioLM, count_parameters
-from audiolm.model.patterns import num_steps
 from audiolm.tokens import TokenStore
 from audiolm.tokens.baselines import Baselines, unigram_baselines
 from audiolm.training.callbacks.ema import EMA
@@ -71,7 +70,7 @@ def describe_plan(
     context, codebooks = module.hparams["context_frames"], mix.num_codebooks
     parts = trainer.accumulate_grad_batches * trainer.world_size
     windows = data.batch_size * parts
-    steps = num_steps(module.pattern.positions(context + model.end_token))
+    steps = module.pattern.num_steps(context + model.end_token)
     memory = estimate_memory(
         model,
         data.batch_size,
