@@ -87,7 +87,7 @@ def as_number(value: object, whole: bool = False) -> int | float | None:
         pass
     except OverflowError:  # more than a float holds
         return None
-    if whole or not isinstance(value, SupportsFloat) or getattr(value, "ndim", 0):
+    if whole or not isinstance(value, SupportsFloat) or getattr(value, "ndim", 0) != 0:
         return None
     try:
         return float(value)

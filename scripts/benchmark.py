@@ -6,6 +6,10 @@ programs first: samples that they disturb are marked, but all samples may be.
 
 from __future__ import annotations
 
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -5,6 +5,10 @@ check=true stops after the check. part=0 num_parts=4 does the first of four part
 
 from __future__ import annotations
 
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
 from omegaconf import DictConfig
 
 from audiolm.cli.app import start

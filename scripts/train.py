@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
 from omegaconf import DictConfig
 
 from audiolm.cli.app import start

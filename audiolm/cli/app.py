@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -15,9 +16,13 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.cli.allocator import keep_freed_memory
 from audiolm.cli.compose import CONFIGS
 from audiolm.cli.errors import user_line
+from audiolm.cli.groups import resolve_null
+from audiolm.cli.help import help_text, wants_help
+from audiolm.cli.interrupt import STOPPED, stop_as_usual
 from audiolm.cli.numbers import check_numbers
-from audiolm.cli.overrides import check_types, quote_path, take_conditions
+from audiolm.cli.overrides import check_types, given_settings, quote_path, take_conditions
 from audiolm.cli.renamed_keys import check_renamed
+from audiolm.cli.unused import unused_settings
 from audiolm.run_folder import RUNS, RunFolder, time_stamp
 
 
@@ -26,6 +31,11 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
 
     A traceback is shown for other errors, and for all of them with HYDRA_FULL_ERROR=1.
     """
+    stop_as_usual()
+    write_any_name()
+    if wants_help(sys.argv[1:]):
+        print(help_text(config_name, sys.modules["__main__"].__doc__))
+        return
     keep_freed_memory()
     # Cached, so that the time in it is the same wherever it is looked up.
     OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True, use_cache=True)
@@ -42,7 +52,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
             yield
         except KeyboardInterrupt as stop:
             print(str(stop) or "stopped", file=sys.stderr)
-            sys.exit(130)
+            sys.exit(STOPPED)
         except Exception as error:
             line = user_line(error, config_name)
             if line is None or wants_traceback:
@@ -56,6 +66,8 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
         with errors_in_one_line():  # before Hydra sees them, which prints a line of its own
             check_types(cfg, config_name)
             check_numbers(cfg)
+            for line in unused_settings(given_settings(), cfg, config_name):
+                print(f"note: {line}", file=sys.stderr)
             if conditioning:
                 cfg.conditioning = conditioning
             main(cfg)
@@ -70,11 +82,23 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
                 conditioning.update(given)
             for argument in sys.argv[1:]:
                 check_renamed(argument, config_name)
-            sys.argv[1:] = [quote_path(argument) for argument in sys.argv[1:]]
+            resolved = [resolve_null(argument, config_name) for argument in sys.argv[1:]]
+            sys.argv[1:] = [quote_path(argument) for argument in resolved if argument is not None]
             run()
     finally:
         if not wants_traceback:
             del os.environ["HYDRA_FULL_ERROR"]
+
+
+def write_any_name() -> None:
+    """Have output that its encoding cannot write be escaped, instead of ending the script.
+
+    Names of files are whatever their owner typed, also where a log is written in ASCII; and some
+    hold bytes that are no characters in any encoding.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run_dir(name: str, ckpt_path: str | None) -> str:

@@ -11,8 +11,9 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from audiolm.cli.compose import CONFIGS, all_keys, compose
-from audiolm.files import nearest
+from audiolm.cli.compose import all_keys, compose
+from audiolm.cli.groups import choices_of
+from audiolm.files import nearest, one_line
 
 
 def user_line(error: BaseException, config_name: str) -> str | None:
@@ -29,6 +30,13 @@ def user_line(error: BaseException, config_name: str) -> str | None:
             return _config_line(str(cause), config_name)
         if type(cause).__name__ == "MisconfigurationException":  # Lightning's own
             return _one_line(str(cause))
+        if is_short_of_memory(cause):
+            return (
+                f"out of memory ({_one_line(str(cause))[:200]}); lower data.batch_size, context, "
+                f"duration, num_samples or the size of the model, of those that there are"
+            )
+        if isinstance(cause, OSError) and cause.filename is not None and cause.strerror:
+            return _one_line(f"{one_line(str(cause.filename))}: {cause.strerror}; check that path")
         if isinstance(cause, ValueError | OSError | FloatingPointError):
             if isinstance(cause, HydraException):  # some of Hydra's own are ValueErrors too
                 return _config_line(str(cause), config_name)
@@ -37,6 +45,15 @@ def user_line(error: BaseException, config_name: str) -> str | None:
             return f"{_one_line(str(cause))}; take the '+' override of that name away"
         cause = cause.__cause__
     return None
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """Whether it is Python's error of memory, a GPU's, or that of torch's allocator on a CPU."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    said = isinstance(error, RuntimeError) and (
+        "can't allocate memory" in str(error) or "not enough memory" in str(error)
+    )
+    return named or said
 
 
 def _config_line(message: str, config_name: str) -> str:
@@ -48,7 +65,7 @@ def _config_line(message: str, config_name: str) -> str:
         return _unknown_key(key, config_name)
     group = re.search(r"Could not find '([^/']+)/([^']+)'", message)
     if group:
-        choices = sorted(file.stem for file in (CONFIGS / group.group(1)).glob("*.yaml"))
+        choices = choices_of(group.group(1))
         near = nearest(group.group(2), choices)
         return f"{group.group(1)}={group.group(2)} is unknown{near}; choose {', '.join(choices)}"
     group = re.search(r"Could not override '?(\w+)'?.*\n?.*No match in the defaults list", message)

@@ -207,6 +207,8 @@ def settings(cfg: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
     settings of its own group.
     """
     for name in cfg:
+        if not isinstance(name, str):  # a store of data.mix may be called 7
+            continue
         key = f"{prefix}{name}"
         if key in ("data.source", "data.callbacks") or OmegaConf.is_missing(cfg, name):
             continue

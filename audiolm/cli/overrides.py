@@ -71,6 +71,12 @@ def quote_path(argument: str) -> str:
     return f"{key}='{escaped}'"
 
 
+def given_settings() -> list[str]:
+    """Names of the settings and groups on the command line, in a run of Hydra's."""
+    overrides = list(HydraConfig.get().overrides.task)
+    return [o.key_or_group for o in OverridesParser.create().parse_overrides(overrides)]
+
+
 def check_types(cfg: DictConfig, config_name: str) -> None:
     """Refuse a value of another kind than the default: a word for a truth value, one for a list.
 

@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
+from audiolm.cli.interrupt import STOPPED
 from audiolm.run_folder import RunFolder
 from audiolm.training import (
     AtomicCheckpointIO,
@@ -90,4 +91,4 @@ def _exit_interrupted(trainer: Trainer, run: RunFolder) -> NoReturn:
         f"stopped after step {trainer.global_step:,} of {trainer.max_steps:,}; to resume, run the "
         f"same command with ckpt_path=last hydra.run.dir={shlex.quote(str(run.path))}"
     )
-    sys.exit(130)
+    sys.exit(STOPPED)

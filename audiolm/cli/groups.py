@@ -1,0 +1,56 @@
+"""The groups of settings of a script, such as model=small: their choices, and what null means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from audiolm.cli.compose import CONFIGS
+
+NOTHING = {"logger": "csv", "conditioning": "none"}
+"""The choice that is meant where a group is null; in the others nothing is left to work with."""
+
+
+def groups_of(config_name: str) -> dict[str, str | None]:
+    """The choice that each group of a script has by default; None where it has none."""
+    found: dict[str, str | None] = {}
+    config: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{config_name}.yaml"))
+    for entry in config["defaults"]:
+        if not isinstance(entry, str):
+            ((name, _),) = entry.items()
+            if not name.startswith(("override ", "optional ")):
+                found[name] = entry[name]
+    return found
+
+
+def choices_of(group: str) -> list[str]:
+    """What a group can be."""
+    return sorted(file.stem for file in Path(CONFIGS / group).glob("*.yaml"))
+
+
+def resolve_null(argument: str, config_name: str) -> str | None:
+    """An override that leaves a group out, GROUP=null or ~GROUP, as one that Hydra has.
+
+    Returns:
+        the argument; another one in its place; or None where it changes nothing.
+
+    Raises:
+        ValueError: without the group there is nothing to work with.
+    """
+    key, equals, value = argument.partition("=")
+    removed = argument.startswith("~") and not equals
+    group = key.lstrip("~+") if removed or (equals and value == "null") else ""
+    groups = groups_of(config_name)
+    if group not in groups:
+        return argument
+    if group in NOTHING:
+        return f"{group}={NOTHING[group]}"
+    if groups[group] is None:
+        return None
+    choices = choices_of(group)
+    more = "; one alone is turned off by callbacks.NAME=null" if group == "callbacks" else ""
+    raise ValueError(
+        f"{argument} leaves nothing to work with; choose {', '.join(choices)}, or omit it{more}"
+    )
