@@ -3,14 +3,61 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import hashlib
 import json
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+_REMEDIES = {
+    errno.EACCES: "choose a folder that you may write to, or have its rights changed",
+    errno.EPERM: "choose a folder that you may write to, or have its rights changed",
+    errno.EROFS: "it is read-only; choose another folder",
+    errno.EFBIG: "no file there may be so large; choose another folder",
+    errno.ENOTDIR: "a file stands where a folder is needed; move it, or choose another folder",
+    errno.EEXIST: "a file stands where a folder is needed; move it, or choose another folder",
+    errno.EISDIR: "a folder stands there; choose another name",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "allow more open files, by ulimit -n",
+    errno.EIO: "check the disk",
+}
+
+
+def not_written(path: Path | str, error: OSError) -> OSError:
+    """An error of writing as one that names the file, and what to do; of the same kind."""
+    kind = type(error) if type(error).__module__ == "builtins" else OSError
+    # What is short of space may not say so: a library may have seen fewer bytes written.
+    remedy = _REMEDIES.get(error.errno or 0, "free some space there")
+    return kind(f"{one_line(path)} could not be written ({error.strerror or error}); {remedy}")
+
+
+def check_writable(path: Path, setting: str, *, folder: bool) -> None:
+    """Refuse a file or a folder that could not be made, before hours of work for it.
+
+    Args:
+        path: what is to be written.
+        setting: that names it, for the message.
+        folder: whether it is a folder that files are to be written to.
+
+    Raises:
+        OSError: with what is in the way.
+    """
+    given = f"{setting}={one_line(path)}"
+    if not folder and path.is_dir():
+        raise IsADirectoryError(f"{given} is a folder; give the name of a file")
+    made = next(
+        p for p in ((path,) if folder else ()) + tuple(path.absolute().parents) if p.exists()
+    )
+    if not made.is_dir():
+        raise NotADirectoryError(f"{given}: {one_line(made)} is a file; name another folder")
+    if not os.access(made, os.W_OK | os.X_OK):
+        raise PermissionError(
+            f"{given}: {one_line(made)} may not be written to; name another folder"
+        )
 
 
 @contextmanager
@@ -18,21 +65,23 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; it takes ``path``'s place when all went well.
 
     Makes the folder. On any error the temporary file is removed and ``path`` is as it was; one of
-    writing is an OSError that names ``path``.
+    writing is an OSError that names ``path`` and what to do.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename is not None:
+        folders = (str(folder) for folder in path.parents)
+        # None where a write failed, which does not know its file.
+        if error.filename not in (None, str(temporary), str(path), *folders):
             raise
-        # From a write, which does not know its file: most often, the disk is full.
-        raise OSError(f"{path} could not be written ({error}); free some space there") from error
+        raise not_written(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # there is no such folder, or it may not be written to
+            temporary.unlink(missing_ok=True)
 
 
 def one_line(path: Path | str) -> str:
@@ -44,6 +93,11 @@ def nearest(name: str, names: Sequence[str]) -> str:
     """ ", did you mean ...?" with the name most like it, or nothing."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f", did you mean {near[0]}?" if near else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """ "1 clip", "2,000 clips": a number of things whose plural ends in s."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def hash64(text: str) -> int:

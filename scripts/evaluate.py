@@ -6,12 +6,17 @@ samples: how far they are from validation clips, and what they have from the tra
 
 from __future__ import annotations
 
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from audiolm.cli.app import start
 from audiolm.cli.evaluation import (
+    check_out,
     load_run_codec,
     load_trained,
     log_metrics,
@@ -27,7 +32,7 @@ from audiolm.run_folder import RunFolder, find_checkpoint
 def main(cfg: DictConfig) -> None:
     path = find_checkpoint(cfg.ckpt_path)
     run = RunFolder.of(path)
-    out = Path(cfg.out) if cfg.out else run.evaluation
+    out = check_out(Path(cfg.out) if cfg.out else run.evaluation)
     trained = load_trained(cfg, path)
     codec = load_run_codec(cfg, trained, path)
     data = make_batches(cfg, trained, codec)

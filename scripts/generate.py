@@ -6,6 +6,10 @@ From Python the same is audiolm.load(...).generate(...); see docs/python.md.
 
 from __future__ import annotations
 
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
 from typing import Any, BinaryIO
 
 from omegaconf import DictConfig, OmegaConf
@@ -13,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.cli.app import start
 from audiolm.cli.build import make_sampling
 from audiolm.cli.stdout import play_hint, standard_output
+from audiolm.files import check_writable
 from audiolm.generation.engines.engine import why_not_native
 from audiolm.run_folder import find_checkpoint, out_folder
 from audiolm.synthesis.output import write_growing, write_raw, write_whole
@@ -56,8 +61,10 @@ def make_request(cfg: DictConfig) -> Request:
 def generate(cfg: DictConfig, request: Request, raw: BinaryIO | None) -> None:
     """Generate the samples, and write them to `raw`, or to files where it is None."""
     checkpoint = find_checkpoint(cfg.ckpt_path)
-    synthesizer = Synthesizer.load(checkpoint, cfg.device, cfg.codec_repository)
     out = out_folder(cfg.out, checkpoint)
+    if raw is None:
+        check_writable(out, "out", folder=True)
+    synthesizer = Synthesizer.load(checkpoint, cfg.device, cfg.codec_repository)
     job = synthesizer.prepare(request)
     for note in job.notes:
         print(note)

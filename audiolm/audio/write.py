@@ -18,7 +18,7 @@ from torch import Tensor
 
 from audiolm.audio.convert import check_rate, check_waveform
 from audiolm.audio.formats.sndfile import sndfile_name
-from audiolm.files import one_line, replacing
+from audiolm.files import not_written, one_line, replacing
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def write_wav(
                 sndfile_name(temporary), samples, sample_rate, format="WAV", subtype=subtype
             )
         except soundfile.LibsndfileError as error:
-            raise OSError(f"cannot write {one_line(path)}: {error.error_string}") from error
+            raise not_written(path, OSError(error.error_string)) from error
     return gain
 
 
@@ -126,8 +126,11 @@ class GrowingWav:
         """Samples of any channel that were beyond full scale."""
         self._channels = channels
         self._frame = 2 * channels  # bytes
-        self.part.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.part.open("wb")
+        try:
+            self.part.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.part.open("wb")
+        except OSError as error:
+            raise not_written(self.path, error) from error
         self._wav = wave.Wave_write(self._file)
         self._wav.setnchannels(channels)
         self._wav.setsampwidth(2)
@@ -190,9 +193,7 @@ class GrowingWav:
             self._file.flush()
         except OSError as error:
             self._close_failed()
-            raise OSError(
-                f"{one_line(self.path)} could not be written ({error}); free some space there"
-            ) from error
+            raise not_written(self.path, error) from error
 
     def _close_failed(self) -> None:
         """Close without a word over the error that there is, and keep the blocks before it."""

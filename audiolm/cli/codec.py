@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from audiolm.cli.build import plain
 from audiolm.cli.training import files_of_callbacks, make_callbacks, make_trainer
 from audiolm.codec.local import save_local
+from audiolm.files import check_writable
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.run_folder import RunFolder
 from audiolm.training import make_optimizer
@@ -24,6 +25,7 @@ from audiolm.training.codec.data import (
 )
 from audiolm.training.codec.module import CodecTraining
 from audiolm.training.codec.options import check_trainer, segment_options
+from audiolm.training.ending import describe_ending
 
 WAVEFORMS = Path("data/waveforms")
 
@@ -35,6 +37,7 @@ def make_codec_module(cfg: DictConfig) -> CodecTraining:
         raise ValueError("a store holds codes and no recordings; pass data=folder data.path=DIR")
     if cfg.data.path is None:  # MissingMandatoryValue for none at all
         raise ValueError("data.path=null must be a folder")
+    check_writable(Path(cfg.data.store or WAVEFORMS), "data.store", folder=True)
     data = segment_options(plain(cfg.data))
     check_segment_settings(**data)
     path = str(Path(cfg.data.path).resolve())
@@ -102,7 +105,7 @@ def report_codec(trainer: Trainer, module: CodecTraining, run: RunFolder) -> Non
         if name.startswith("model.")
     }
     path = save_local(module.settings, weights, run.codec / "codec")
-    print(f"finished  {trainer.global_step:,} steps")
+    print(f"finished  {describe_ending(trainer)}")
     print(f"codec     {path}")
     print(f"metrics   {run.metrics}")
     print(

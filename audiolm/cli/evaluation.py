@@ -19,7 +19,7 @@ from audiolm.evaluation.published import check_published
 from audiolm.evaluation.samples import Samples
 from audiolm.evaluation.table import flat_numbers
 from audiolm.evaluation.validation import Metrics, check_conditions, data_of_the_run
-from audiolm.files import replacing
+from audiolm.files import check_writable, replacing
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
 from audiolm.run_folder import RunFolder, codec_folders
@@ -36,6 +36,21 @@ def load_trained(cfg: DictConfig, path: Path) -> TrainedModel:
         with open_dict(cfg):
             cfg.data = data_of_the_run(checkpoint["hyper_parameters"].get("data"), path)
     return trained
+
+
+def check_out(out: Path) -> Path:
+    """The file for the metrics, once it is known that it, and what goes beside it, can be written.
+
+    Raises:
+        ValueError, OSError: it cannot.
+    """
+    if out.suffix != ".json":
+        raise ValueError(
+            f"out={out} must end in .json: beside it go NAME.png, and the samples in NAME/"
+        )
+    check_writable(out, "out", folder=False)
+    check_writable(out.with_suffix(""), "out", folder=True)
+    return out
 
 
 def _check_settings(cfg: DictConfig, trained: TrainedModel) -> None:

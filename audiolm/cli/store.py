@@ -15,6 +15,7 @@ from audiolm.codec import EncodecCodec
 from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
+from audiolm.files import check_writable
 from audiolm.parallel import Part
 from audiolm.tokens import (
     Mix,
@@ -61,9 +62,7 @@ def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareS
 
 def check_settings(cfg: DictConfig, store_dir: Path) -> None:
     """Refuse what encoding would refuse, before hours of recordings are decoded for it."""
-    made = next(path for path in (store_dir, *store_dir.parents) if path.exists())
-    if not made.is_dir():
-        raise NotADirectoryError(f"data.store={store_dir}: {made} is a file; name another folder")
+    check_writable(store_dir, "data.store", folder=True)
 
 
 def codes(cfg: DictConfig, codec: EncodecCodec) -> TokenStore | Mix:

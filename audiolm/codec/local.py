@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from audiolm.codec.settings import build_model, check_settings
 from audiolm.codec.weights import compute_fingerprint, inference_weights
+from audiolm.files import atomic_file
 
 WEIGHTS, SETTINGS = ".safetensors", ".json"
 
@@ -42,18 +42,14 @@ def save_local(
     weights = {key: tensor.to(dtype) for key, tensor in weights.items()}
     weights = inference_weights(weights, build_model(settings))  # float32 again
     fingerprint = compute_fingerprint(settings, weights)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Each file appears whole, but a kill can fall between the two: the fingerprint then tells.
-    temporary = path.parent / f".{path.name}{WEIGHTS}.{os.getpid()}.tmp"
-    try:
-        stored = {key: tensor.to(dtype) for key, tensor in weights.items()}
-        # Not save_file, whose files nobody but their owner may read.
-        temporary.write_bytes(safetensors.torch.save(stored, {"fingerprint": fingerprint}))
-        os.replace(temporary, _with(path, WEIGHTS))
-        temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, _with(path, SETTINGS))
-    finally:
-        temporary.unlink(missing_ok=True)
+    stored = {key: tensor.to(dtype) for key, tensor in weights.items()}
+    with atomic_file(_with(path, WEIGHTS)) as file:
+        # Not save_file, whose files nobody but their owner may read, and whose errors of a full
+        # disk are none of the system's.
+        file.write(safetensors.torch.save(stored, {"fingerprint": fingerprint}))
+    with atomic_file(_with(path, SETTINGS)) as file:
+        file.write(json.dumps(settings, indent=1).encode() + b"\n")
     return _with(path, WEIGHTS)
 
 
