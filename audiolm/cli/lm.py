@@ -26,6 +26,7 @@ from audiolm.run_folder import RunFolder
 from audiolm.tokens import Mix, TokenStore
 from audiolm.tokens.baselines import Baselines
 from audiolm.training import LanguageModelTraining, TokenData, make_optimizer
+from audiolm.training.ending import describe_ending
 from audiolm.training.lm.module import check_history_noise
 from audiolm.training.resume import check_same_run, checkpoint_vocabulary
 
@@ -141,9 +142,7 @@ def report(
     cfg: DictConfig, trainer: Trainer, run: RunFolder, data: TokenData, baselines: Baselines
 ) -> None:
     """Where the result is, what the callbacks found, and what to run next."""
-    step = trainer.global_step
-    early = f" of {trainer.max_steps:,}: the validation loss no longer fell"
-    print(f"finished  {step:,} steps{early if step < trainer.max_steps else ''}")
+    print(f"finished  {describe_ending(trainer)}")
     best = run.best_validation().get("nats_per_code")
     if best is not None:
         print(
@@ -154,6 +153,9 @@ def report(
         print(f"samples   {run.samples}")
     if run.metrics.is_file():  # not after fewer steps than are logged
         print(f"metrics   {run.metrics}")
+    if not run.chosen_checkpoint().is_file():
+        print("no checkpoint was kept: callbacks.checkpoint and callbacks.best_checkpoint are off")
+        return
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, Reporting):
             callback.report()

@@ -44,8 +44,9 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         step = trainer.global_step
-        due = step % self.every_n_train_steps == 0 or step == trainer.max_steps
-        if due:
+        # Whatever ends a training before its last step, its time for one, says so before.
+        is_last = step == trainer.max_steps or trainer.should_stop
+        if step % self.every_n_train_steps == 0 or is_last:
             self._save(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
