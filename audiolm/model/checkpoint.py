@@ -110,8 +110,9 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
             settings["context_frames"],
             vocabulary,
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} lacks a setting or has a wrong one: {error}") from error
+    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise ValueError(f"{path} lacks a setting or has a wrong one: {first_line}") from error
     prefix = "model."
     # Where training kept an average of the weights (EMA), that is the model to use.
     weights = {
@@ -159,7 +160,35 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"{path} is not a training checkpoint (it has no 'state_dict'): "
             f"give a .ckpt file that train.py wrote"
         )
+    _check_kinds(checkpoint, path)
     return checkpoint
+
+
+_KINDS = {
+    "audiolm_format": int,
+    "state_dict": dict,
+    "ema_state_dict": dict,
+    "hyper_parameters": dict,
+    "callbacks": dict,
+    "global_step": int,
+}
+
+
+def _check_kinds(checkpoint: dict[str, Any], path: Path) -> None:
+    """Refuse parts that are something else than what training writes there."""
+    for key, kind in _KINDS.items():
+        if key in checkpoint and not isinstance(checkpoint[key], kind):
+            found = type(checkpoint[key]).__name__
+            raise ValueError(
+                f"{path} has a {found} as {key}: give a .ckpt file that train.py wrote"
+            )
+    for key in ("state_dict", "ema_state_dict"):
+        for name, weight in checkpoint.get(key, {}).items():
+            if not isinstance(name, str) or not isinstance(weight, torch.Tensor):
+                raise ValueError(
+                    f"{path} has a {type(weight).__name__} as {name} in {key}: give a .ckpt file "
+                    f"that train.py wrote"
+                )
 
 
 def _damage(path: Path) -> str | None:
