@@ -96,9 +96,14 @@ def check_clip(clip: Tensor, channels: int) -> None:
         ValueError: one line with the value, the limit and the remedy.
     """
     if clip.dim() != 2 or clip.shape[0] != channels:
+        remedy = "mix it down to mono first" if channels == 1 else f"give it {channels} channels"
+        if clip.dim() != 2:
+            remedy = "give one clip alone"
+        elif clip.shape[1] == channels and clip.shape[0] > channels:
+            remedy = "transpose it, as by waveform.T"  # as soundfile and SciPy read it
         raise ValueError(
             f"waveform of shape {tuple(clip.shape)}: this codec takes ({channels}, samples); "
-            f"{'mix it down to mono' if channels == 1 else f'give it {channels} channels'} first"
+            f"{remedy}"
         )
     if not clip.is_floating_point():
         raise ValueError(f"waveform of {clip.dtype}: give floating point samples in [-1, 1]")

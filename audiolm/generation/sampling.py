@@ -249,12 +249,12 @@ def check_sampling(
         return
     if vocabulary is None:
         raise ValueError(
-            f"sampling.guidance={sampling.guidance} is for a model that was trained with "
+            f"guidance={sampling.guidance} is for a model that was trained with "
             f"conditions, and this one was not; omit it, or train with conditioning=label or "
             f"conditioning=text"
         )
     if vocabulary.drop == 0:
         raise ValueError(
-            f"sampling.guidance={sampling.guidance} needs a model that was trained with "
+            f"guidance={sampling.guidance} needs a model that was trained with "
             f"conditioning.drop above 0, this one had 0; omit it"
         )

@@ -30,7 +30,7 @@ def encode_conditions(
         given = next((column for row in rows for column in row), None)
         if given is not None:
             raise ValueError(
-                f"conditioning.{given}: this model was trained without conditions; omit it, or "
+                f"{given}: this model was trained without conditions; omit it, or "
                 f"train with conditioning=label or conditioning=text"
             )
         return None, []

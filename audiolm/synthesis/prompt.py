@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ def encode_prompt(request: Request, codec: Codec, context_frames: int) -> Tensor
     if request.prompt is None:
         return None
     if isinstance(request.prompt, Sample):
+        check_sample(request.prompt, codec)
         codes = _first_frames(request.prompt, request.prompt_duration)
         _check_length(codes.shape[1], request, codec, context_frames)
         return codes
@@ -56,12 +58,33 @@ def read_waveform(
     """
     if isinstance(audio, str | Path):
         return read_audio(audio, codec.sample_rate, codec.channels, duration=duration)[0]
+    if not isinstance(audio, Tensor | np.ndarray | list | tuple):
+        raise ValueError(
+            f"{type(audio).__name__} is no sound; give a file's path, a waveform "
+            f"({codec.channels}, samples) at {codec.sample_rate} Hz, or a Sample"
+        )
     waveform = torch.as_tensor(audio)
     if waveform.ndim == 1:
         waveform = waveform[None]
     check_clip(waveform, codec.channels)
     end = None if duration is None else max(1, round(duration * codec.sample_rate))
     return waveform[..., :end]
+
+
+def check_sample(sample: Sample, codec: Codec) -> None:
+    """Refuse the codes of a sample that another codec would decode: they mean other sounds here.
+
+    Raises:
+        ValueError: with both codecs, and what to pass instead.
+    """
+    then = (sample.settings.get("codec") or {}).get("fingerprint", codec.fingerprint)
+    layout = (sample.codes.shape[0], sample.frame_rate)
+    if (then, *layout) != (codec.fingerprint, codec.num_codebooks, codec.frame_rate):
+        raise ValueError(
+            f"the sample is of codec {then} ({layout[0]} codebooks, {layout[1]:g} frames/s), this "
+            f"model's is {codec.fingerprint} ({codec.num_codebooks} codebooks, "
+            f"{codec.frame_rate:g} frames/s); pass its waveform, at {codec.sample_rate} Hz"
+        )
 
 
 def _first_frames(sample: Sample, duration: float | None) -> Tensor:

@@ -87,7 +87,7 @@ class Request:
         if self.best_of > 1 and self.streamed:
             raise ValueError(
                 f"best_of={self.best_of} chooses among whole samples, which cannot be played while "
-                f"they are generated; pass best_of=1, or omit stream=true and out=-"
+                f"they are generated; take best_of=1, or do not stream"
             )
         if self.duration == math.inf and not self.streamed:
             raise ValueError(
@@ -97,6 +97,23 @@ class Request:
         if self.prompt_duration is not None:
             duration = POSITIVE.check("prompt_duration", self.prompt_duration, "omit it for all")
             self._set("prompt_duration", duration)
+            if self.prompt is None:
+                raise ValueError(
+                    f"prompt_duration={duration:g} is of a prompt, and there is none; give one, "
+                    f"or omit it"
+                )
+        if not isinstance(self.sampling, Sampling):
+            raise ValueError(
+                f"sampling={self.sampling} must be a Sampling; give its settings by name, such as "
+                f"temperature=0.6"
+            )
+        given = self.conditions
+        rows = [given] if isinstance(given, Mapping) else given
+        if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+            raise ValueError(
+                f"conditions={given} must be a mapping, such as {{'label': '7'}}, or a list of one "
+                f"for each sample"
+            )
         if not isinstance(self.conditions, Mapping) and len(self.conditions) != self.num_samples:
             raise ValueError(
                 f"conditions of {len(self.conditions)} samples for num_samples={self.num_samples}; "

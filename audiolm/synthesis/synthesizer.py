@@ -26,7 +26,7 @@ from audiolm.model.likelihood import nats_per_code
 from audiolm.run_folder import codec_folders, find_checkpoint
 from audiolm.synthesis.conditions import encode_conditions
 from audiolm.synthesis.job import Job
-from audiolm.synthesis.prompt import encode_prompt, read_waveform
+from audiolm.synthesis.prompt import check_sample, encode_prompt, read_waveform
 from audiolm.synthesis.request import SAMPLING, Conditions, Request, Waveform, make_request
 from audiolm.synthesis.sample import Sample
 
@@ -217,6 +217,7 @@ class Synthesizer:
         request = make_request(self.conditions, {**given, **named})
         rows, _ = encode_conditions(request.conditions_of_each(), trained.vocabulary)
         if isinstance(audio, Sample):
+            check_sample(audio, codec)
             codes, ends = audio.codes, bool(audio.ended)
         else:
             codes = codec.encode(read_waveform(audio, codec)[None])[0]
