@@ -29,7 +29,7 @@ def _likelihood(metrics: Mapping[str, Any]) -> Iterator[str]:
     columns = [name for name in NATS if name in rows[0]]
     yield (
         f"{metrics['validation_codes']:,} validation codes, {metrics['validation_seconds']:.1f} s, "
-        f"of {', '.join(metrics['stores'])}; nats per code"
+        f"of {', '.join(metrics['stores'])}; nats per code, less is better"
     )
     labels = [_label(name) for name in columns]
     yield _row("codebook", labels, 10)
@@ -50,8 +50,9 @@ def _clips(clips: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]
     number = clips["num_clips"]
     most = clips["most_seconds"]
     yield (
-        f"{number['generated']} samples of at most {most:.4g} s, {number['validation']} validation "
-        f"clips and {clips['training_sets']} x {number['training']} training clips, all from codes"
+        f"{number['generated']} samples of at most {most:.4g} s, beside clips of validation "
+        f"({number['validation']}) and of training ({clips['training_sets']} x "
+        f"{number['training']}) after the codec"
     )
     yield _row("", [_label(kind) for kind in KINDS])
     for name, what in (("latents", "codec latents"), ("log_mel", "log mel")):

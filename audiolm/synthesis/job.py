@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from audiolm.audio.write import wav_capacity
 from audiolm.codec import Codec
+from audiolm.files import counted
 from audiolm.generation import Sampling, cut_at_end, stream
 from audiolm.generation.engines.engine import Engine
 from audiolm.generation.sampling import PLAIN
@@ -183,15 +184,22 @@ class Job:
         return self._with_bar(chunks, len(seeds)) if self.progress else chunks
 
     def _with_bar(self, chunks: Iterator[Tensor], count: int) -> Iterator[Tensor]:
-        """The bar's factor of real time counts all samples."""
-        with tqdm(total=self.num_frames, unit="frame", desc=in_words(count)) as bar:
+        """The bar is of the longest sample; its speed is of all, as in what is said at the end."""
+        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} frames [{elapsed}<{remaining}{postfix}]"
+        if self.num_frames is None:
+            form = "{desc}: {n_fmt} frames [{elapsed}{postfix}]"
+        generated = -count * (0 if self.prompt is None else self.prompt.shape[-1])
+        with tqdm(total=self.num_frames, desc=counted(count, "sample"), bar_format=form) as bar:
             for chunk in chunks:
                 yield chunk
                 bar.update(chunk.shape[2])
-                seconds = max(bar.format_dict["elapsed"], 1e-3)
-                generated = bar.n - (0 if self.prompt is None else self.prompt.shape[-1])
-                realtime = count * generated / self.codec.frame_rate / seconds
-                bar.set_postfix_str(f"{realtime:.1f} x real time", refresh=False)
+                # Not what is behind the end of a sample.
+                generated += int((chunk[:, 0] < self.trained.model.codebook_size).sum())
+                rate = max(0, generated) / max(bar.format_dict["elapsed"], 1e-3)
+                bar.set_postfix_str(
+                    f"{rate:.0f} frames/s, {rate / self.codec.frame_rate:.2f} times real time",
+                    refresh=False,
+                )
 
     def _codes_of(self, b: int, chunks: Iterator[Tensor]) -> Iterator[Tensor]:
         """The codes (1, K, t) of one sample, until its end."""
@@ -252,8 +260,3 @@ class Job:
             speed,
             self.settings_of(i),
         )
-
-
-def in_words(count: int) -> str:
-    """1 sample, 2 samples."""
-    return f"{count} sample{'' if count == 1 else 's'}"

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 
 from audiolm.audio import GrowingWav
 from audiolm.audio.write import RawSound
-from audiolm.synthesis.job import Job, in_words
+from audiolm.files import counted
+from audiolm.synthesis.job import Job
 from audiolm.synthesis.sample import Sample, Speed, speed_of, stem_of, write_json
 
 
@@ -26,7 +27,7 @@ def write_whole(job: Job, out: Path) -> None:
     for i, sample in enumerate(samples):
         sample.save(out / f"sample_{i:03d}.wav")
     speed = _speed_in_words(samples[0].speed)
-    print(f"wrote {in_words(len(samples))} of {_lengths(samples)} to {out}{speed}")
+    print(f"wrote {counted(len(samples), 'sample')} of {_lengths(samples)} to {out}{speed}")
     if job.trained.model.end_token and job.sampling.end:
         cut = sum(not sample.ended for sample in samples)
         print(
@@ -64,7 +65,7 @@ def write_growing(job: Job, out: Path) -> None:
                 "clipped_samples": file.clipped,
             }
             write_json(stem_of(file.path), {**job.settings_of(b), **measured})
-    live.report(in_words(len(files)), str(out), sum(file.clipped for file in files))
+    live.report(counted(len(files), "sample"), str(out), sum(file.clipped for file in files))
     _print_engine(job)
     live.raise_stop()
 
@@ -78,7 +79,7 @@ def write_raw(job: Job, raw: BinaryIO) -> None:
     """
     sound = RawSound(raw)
     live = play(job, [sound])
-    live.report(in_words(1), "standard output", sound.clipped)
+    live.report(counted(1, "sample"), "standard output", sound.clipped)
     _print_engine(job)
     live.raise_stop()
 
@@ -163,7 +164,7 @@ def _speed_in_words(speed: Speed) -> str:
         return ": the prompt alone, nothing was generated"
     return (
         f" at {speed.frames_per_second:.0f} frames/s generated, "
-        f"{speed.realtime_factor:.2f} times real time"
+        f"{speed.realtime_factor:.2f} times real time, decoding included"
     )
 
 

@@ -162,7 +162,7 @@ def test_the_table_holds_what_was_found(metrics: dict[str, Any]) -> None:
         "4,000 validation codes, 15.0 s, of tokens",
         "model 500; baselines: bigram 700, unigram 900, uniform 1333; codec 1333",
         "in 37.5% of the codec's bits",
-        "2 samples of at most 0.9 s, 6 validation clips and 3 x 6 training clips",
+        "2 samples of at most 0.9 s, beside clips of validation (6) and of training (3 x 6) after",
         "ended by itself",
         "sample 0 from 0.07 s on: one.wav from 0.60 s on",
         "dnsmos",

@@ -36,6 +36,13 @@ def refused(result: object, *parts: str) -> None:
         (["data.batch_size=2.5"], ["data.batch_size=2.5 must be a whole number"]),
         (["trainer.val_check_interval=0.5"], ["must be a whole number"]),
         (["optim.betas=3"], ["must be a list"]),
+        (["optim.betas=[0.9]"], ["optim.betas=[0.9] must be a list of 2 numbers"]),
+        (["seed=-1"], ["seed=-1 must be a whole number from 0 to 4,294,967,295"]),
+        (["seed=18446744073709551616"], ["seed=18446744073709551616 must be"]),
+        (["trainer.devices=many"], ["trainer.devices=many must be"]),
+        (["optim=null"], ["optim=null leaves nothing to work with; choose adamw"]),
+        (["~model"], ["~model leaves nothing to work with", "small"]),
+        (["callbacks=null"], ["callbacks.NAME=null"]),
         (["codec.num_codebooks=2.5"], ["num_codebooks=2.5"]),
         (["model.feedforward_dim=1.5"], ["feedforward_dim=1.5"]),
         (["callbacks.samples.num_samples=-1"], ["num_samples=-1"]),
@@ -177,11 +184,17 @@ def test_checkpoints(workplace: Path, run_script: RunScript, local: list[str]) -
         ("sampling.top_k=0", "top_k=0"),
         ("duration=0", "duration=0"),
         ("duration=inf", "duration=inf"),
+        ("duration=1e9", "more than a WAV file"),
+        ("seed=18446744073709551616", "seed=18446744073709551616 must be"),
+        ("prompt_duration=2", "there is none"),
+        ("out=text.ckpt", "out=text.ckpt: text.ckpt is a file"),
         ("num_samples=0", "num_samples=0"),
         ("device=tpu", "device=tpu"),
         ("sampling.topk=3", "did you mean sampling.top_k?"),
     ):
         refused(run_script("generate", f"ckpt_path={whole}", bad), part)
+    for out, part in (("run", "must end in .json"), ("text.ckpt/a.json", "is a file")):
+        refused(run_script("evaluate", f"ckpt_path={whole}", f"out={out}"), part)
     # A run that has lost its codec, and a run folder that is taken.
     shutil.rmtree("run/codec")
     refused(run_script("generate", f"ckpt_path={whole}"), "fingerprint")

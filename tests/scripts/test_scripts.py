@@ -157,6 +157,25 @@ def test_stopped_by_ctrl_c_and_resumed_equals_uninterrupted(
     assert steps[0] == steps[1]
 
 
+def test_a_run_without_a_logger_and_with_any_callback_off(
+    workplace: Path, run_script: RunScript, local: list[str]
+) -> None:
+    callbacks = ("progress", "checkpoint", "best_checkpoint", "ema", "early_stopping", "samples")
+    off = [f"callbacks.{name}=null" for name in (*callbacks, "interrupt")]
+    bare = run_script("train", *local, "logger=null", *off, "hydra.run.dir=bare")
+    assert bare.code == 0, bare.err
+    assert "finished  6 steps" in bare.out and "no checkpoint was kept" in bare.out
+    assert metrics(Path("bare")) and not Path("bare/wandb").exists()
+
+
+def test_the_words_of_an_end_are_its_reason(
+    workplace: Path, run_script: RunScript, local: list[str]
+) -> None:
+    short = run_script("train", *local, "+trainer.max_time={seconds: 0}", "trainer.max_steps=9")
+    assert short.code == 0, short.err
+    assert "of 9 steps: trainer.max_time is over" in short.out
+
+
 def test_last_is_the_newest_run_of_the_name(
     workplace: Path, run_script: RunScript, local: list[str]
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
+from audiolm.files import counted
 from audiolm.training.codec.data import WaveformData
 from audiolm.training.codec.module import CodecTraining
 
@@ -20,7 +21,7 @@ def describe_codec_plan(
     bits = settings["n_q"] * (settings["bins"] - 1).bit_length() * rate / hop / 1000
 
     def amount(spans: Any) -> str:
-        return f"{len(spans):,} recordings, {spans['frames'].sum() / rate / 3600:.2f} h"
+        return f"{counted(len(spans), 'recording')}, {spans['frames'].sum() / rate / 3600:.2f} h"
 
     start = f"from step {round(module.quantization['start'] * trainer.max_steps):,} on"
     if fitted:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from audiolm.batches.buckets import TrainingBatches
 from audiolm.batches.loaders import TokenBatches
+from audiolm.files import counted
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.tokens import TokenStore
 from audiolm.tokens.baselines import Baselines, unigram_baselines
@@ -93,12 +94,12 @@ def describe_plan(
             f"{mix.codebook_size} codes, {mix.frame_rate:g} frames/s",
             *_describe_stores(data, passes),
             *_describe_conditions(module, data),
-            f"  step        {windows} windows of {context / mix.frame_rate:.2f} s, at most "
-            f"{windows * context * codebooks:,} codes",
+            f"  step        {counted(windows, 'window')} of {context / mix.frame_rate:.2f} s, "
+            f"at most {windows * context * codebooks:,} codes",
             *_describe_buckets(batches, windows * context),
-            f"  run         {max_steps:,} steps{through}, "
+            f"  run         {counted(max_steps, 'step')}{through}, "
             f"{precision}, {torch.get_num_threads()} CPU threads",
-            f"  memory      about {memory / 2**30:.2g} GiB a device for weights and activations",
+            f"  memory      about {_memory(memory)} a device for weights and activations",
             f"  baselines   uniform {baselines.uniform_mean:.3f} nats per code "
             f"({baselines.uniform_mean * per_second:.0f} bits/s), unigram "
             f"{baselines.unigram_mean:.3f} ({baselines.unigram_mean * per_second:.0f} bits/s)",
@@ -126,7 +127,10 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenBatches) -> I
     """The conditions of the model, and what is skipped for them."""
     vocabulary = module.vocabulary
     if vocabulary is not None:
-        columns = [f"{column} ({len(names)} names)" for column, names in vocabulary.labels.items()]
+        columns = [
+            f"{column} ({counted(len(names), 'name')})"
+            for column, names in vocabulary.labels.items()
+        ]
         if vocabulary.text:
             columns.append(
                 f"{vocabulary.text} ({len(vocabulary.alphabet)} characters, "
@@ -136,10 +140,8 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenBatches) -> I
             columns.append(f"{vocabulary.vector} ({vocabulary.vector_size} numbers)")
         yield f"  conditions  {', '.join(columns)}; dropped with probability {vocabulary.drop:g}"
     if data.too_long:
-        yield (
-            f"  skipped     {data.too_long:,} clips longer than the context: their text is not "
-            f"that of a window"
-        )
+        clips = counted(data.too_long, "clip")
+        yield (f"  skipped     {clips} longer than the context, whose text is not that of a window")
 
 
 def _describe_buckets(batches: TrainingBatches, capacity: int) -> Iterator[str]:
@@ -156,12 +158,18 @@ def _describe_buckets(batches: TrainingBatches, capacity: int) -> Iterator[str]:
         )
 
 
+def _memory(size: int) -> str:
+    """Bytes in the unit in which they are no small fraction."""
+    return f"{size / 2**30:.2g} GiB" if size >= 2**30 else f"{max(1, size // 2**20)} MiB"
+
+
 def _amount(store: TokenStore, spans: NDArray[Any]) -> str:
     frames = int(spans["frames"].sum())
     hours = frames / store.frame_rate / 3600
     groups = _count_groups(store, spans["clip"])
-    of = f" of {groups:,} groups" if groups < len(spans) else ""
-    return f"{len(spans):,} clips{of}, {hours:.3f} h, {frames * store.num_codebooks:,} codes"
+    of = f" of {counted(groups, 'group')}" if groups < len(spans) else ""
+    clips = counted(len(spans), "clip")
+    return f"{clips}{of}, {hours:.3f} h, {frames * store.num_codebooks:,} codes"
 
 
 def _count_groups(store: TokenStore, clips: NDArray[np.int64]) -> int:
