@@ -18,15 +18,16 @@ SCRIPTS = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml"))
 # Ctrl-C while the module of that name is looked for, wherever it is imported first.
 INTERRUPTED = """
 import os, runpy, signal, sys
+wanted, folder, script = sys.argv[1:]
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1]:
+        if name == wanted:
             os.kill(os.getpid(), signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Finder())
-sys.argv = sys.argv[1:]
-sys.path.insert(0, sys.argv[1])
-runpy.run_path(sys.argv[1] + "/" + sys.argv[2], run_name="__main__")
+sys.argv = [script]
+sys.path.insert(0, folder)
+runpy.run_path(folder + "/" + script, run_name="__main__")
 """
 
 
