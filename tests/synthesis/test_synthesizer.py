@@ -153,7 +153,7 @@ def test_engines_are_built_once(synthesizer: Synthesizer) -> None:
         ({"duration": math.inf}, r"duration=inf .* use stream\(\)"),
         ({"duration": math.nan}, "duration=nan"),
         ({"duration": "5"}, "duration=5 must be a number"),
-        ({"duration": 1e12}, "duration=1e[+]12 must be"),
+        ({"duration": 1e12}, r"duration=1000000000000\.0 must be"),
         ({"duration": 1e9}, "duration=1e[+]09 is more than a WAV file .* 2,684,354 s"),
         ({"seed": -1}, "seed=-1 must be a whole number from 0"),
         ({"seed": 2**64}, f"seed={2**64} must be"),
