@@ -62,13 +62,17 @@ class LastCheckpoint(Checkpoint):
 class BestCheckpoint(ModelCheckpoint):
     """Keeps the checkpoint of the lowest validation loss, also over a resumed run.
 
-    last.ckpt is written before the validation of its step and does not know its result. A run that
-    resumed there would take a worse checkpoint for the best one; the file of the best one
-    itself knows better.
+    The file itself says how good it is, and nothing else does. last.ckpt is written before the
+    validation of its step and does not know its result; and what Lightning keeps there counts for a
+    folder of the same path only, so that a run that was moved would lose its best model.
 
     Args:
         dirpath: folder of the file.
         monitor: name of the loss.
+
+    Raises:
+        ValueError: at the start of a resumed run, where the file there is the best by another loss,
+            or is damaged.
     """
 
     def __init__(
@@ -87,7 +91,21 @@ class BestCheckpoint(ModelCheckpoint):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         super().on_train_start(trainer, module)
         if trainer.global_step > 0 and self.path.exists():
-            self.load_state_dict(read_checkpoint(self.path)["callbacks"][self.state_key])
+            self._continue_from(read_checkpoint(self.path)["callbacks"].get(self.state_key))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing: see above."""
+
+    def _continue_from(self, state: dict[str, Any] | None) -> None:
+        if state is None or state["best_model_score"] is None:
+            raise ValueError(
+                f"{self.path} is not the best by {self.monitor}, and would be overwritten; move it "
+                f"away, or keep the callbacks.best_checkpoint.monitor that it was chosen by"
+            )
+        score, path = state["best_model_score"], str(self.path)
+        self.best_model_score = self.kth_value = score
+        self.best_model_path = self.kth_best_model_path = path
+        self.best_k_models = {path: score}
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         # A codec has no such loss before its codebooks are fitted.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from audiolm.codec import EncodecCodec
 from audiolm.model.checkpoint import read_checkpoint
-from audiolm.training.callbacks.checkpoints import AtomicCheckpointIO
+from audiolm.tokens import TokenStore
+from audiolm.training.callbacks.checkpoints import (
+    AtomicCheckpointIO,
+    BestCheckpoint,
+    LastCheckpoint,
+)
+
+from ..conftest import OPTIM, make_data, make_module, make_trainer
 
 
 def checkpoint(value: float) -> dict[str, Any]:
@@ -122,3 +131,64 @@ def test_a_bad_file_is_one_line_with_path_and_remedy(
     assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not ran.exists()
+
+
+def train(codec: EncodecCodec, store: TokenStore, run: Path, steps: int, **more: Any) -> None:
+    """Train in `run`, from its last checkpoint on where there is one."""
+    last = run / "last.ckpt"
+    monitor = more.pop("monitor", "valid/nats_per_code")
+    trainer = make_trainer(
+        run,
+        max_steps=steps,
+        val_check_interval=2,
+        callbacks=[LastCheckpoint(run), BestCheckpoint(run, monitor)],
+    )
+    module = make_module(codec, optim={**OPTIM, **more})
+    trainer.fit(module, make_data(store), ckpt_path=last if last.exists() else None)
+
+
+@pytest.mark.parametrize("place", ["in place", "moved", "copied", "by another path"])
+def test_the_best_stays_the_best_wherever_the_run_lies(
+    tiny_codec: EncodecCodec,
+    store: TokenStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    run = tmp_path / "run"
+    train(tiny_codec, store, run, 6)
+    best = read_checkpoint(run / "best.ckpt")
+    if place == "moved":
+        run = run.rename(tmp_path / "other")
+    elif place == "copied":
+        run = Path(shutil.copytree(run, tmp_path / "a" / "b"))
+    elif place == "by another path":
+        monkeypatch.chdir(tmp_path)
+        run = Path("run")
+    train(tiny_codec, store, run, 10, lr=30.0)  # which is ruinous
+    assert read_checkpoint(run / "last.ckpt")["global_step"] == 10
+    after = read_checkpoint(run / "best.ckpt")
+    assert after["global_step"] == best["global_step"]
+    for name, weight in best["state_dict"].items():
+        assert torch.equal(weight, after["state_dict"][name])
+    assert {path.name for path in run.iterdir()} == {"last.ckpt", "best.ckpt"}
+
+
+def test_a_better_one_takes_its_place_after_a_move(
+    tiny_codec: EncodecCodec, store: TokenStore, tmp_path: Path
+) -> None:
+    train(tiny_codec, store, tmp_path / "run", 4)
+    run = (tmp_path / "run").rename(tmp_path / "other")
+    train(tiny_codec, store, run, 40, lr=1e-2)
+    assert read_checkpoint(run / "best.ckpt")["global_step"] > 4
+    assert {path.name for path in run.iterdir()} == {"last.ckpt", "best.ckpt"}
+
+
+def test_a_best_one_by_another_loss_is_not_overwritten(
+    tiny_codec: EncodecCodec, store: TokenStore, tmp_path: Path
+) -> None:
+    train(tiny_codec, store, tmp_path / "run", 4)
+    best = (tmp_path / "run" / "best.ckpt").read_bytes()
+    with pytest.raises(ValueError, match=r"best\.ckpt is not the best by valid/nats_per_code_k0"):
+        train(tiny_codec, store, tmp_path / "run", 8, monitor="valid/nats_per_code_k0")
+    assert (tmp_path / "run" / "best.ckpt").read_bytes() == best
