@@ -1,7 +1,7 @@
 """A run's folder, and the one place that spells the names in it:
 
 runs/NAME/TIME/
-  .hydra/config.yaml        the composed config
+  .hydra/config.yaml        the composed config; .hydra/overrides.yaml what was said for it
   metrics.csv               every logged number
   checkpoints/last.ckpt     what a stopped run resumes from
   checkpoints/best.ckpt     lowest validation loss
@@ -17,8 +17,9 @@ runs/NAME/TIME/
 from __future__ import annotations
 
 import csv
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +29,7 @@ from filelock import FileLock, Timeout
 
 RUNS = Path("runs")
 LAST, BEST = "last.ckpt", "best.ckpt"
+_LOCK = ".lock"
 
 
 def is_helper_process() -> bool:
@@ -38,6 +40,59 @@ def is_helper_process() -> bool:
 def time_stamp() -> str:
     """This moment as the name of a folder."""
     return datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+
+
+def claim_folder(wanted: Path) -> Path:
+    """Make a new folder of this name, or of the next one that is free: NAME, NAME-2, NAME-3, ...
+
+    No two processes get the same one, also on a disk that several machines share.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    more = (wanted.with_name(f"{wanted.name}-{number}") for number in itertools.count(2))
+    claimed = wanted
+    while True:
+        try:
+            claimed.mkdir()
+            return claimed
+        except FileExistsError:
+            claimed = next(more)
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Of a folder and those that it lies in, the ones that are not there, the innermost first."""
+    return list(itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders that hold nothing, or nothing but the lock of a run."""
+    for folder in folders:
+        try:
+            if [path.name for path in folder.iterdir()] == [_LOCK]:
+                (folder / _LOCK).unlink()
+            folder.rmdir()
+        except OSError:  # it holds something, or was never made
+            return
+
+
+def runs_below(folder: Path) -> Iterator[Path]:
+    """Folders of runs with a checkpoint, at any depth: of NAME/TIME, GROUP/NAME/TIME, of sweeps."""
+    for path, names, _ in os.walk(folder):
+        if (Path(path) / "checkpoints").is_dir():
+            names.clear()  # what a run holds is not looked through
+            yield Path(path)
+            continue
+        # Links are not followed, but a run that one leads to counts.
+        yield from (
+            run for name in names if (run := Path(path) / name).is_symlink() and is_run(run)
+        )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether it holds checkpoints."""
+    return (folder / "checkpoints").is_dir()
 
 
 @dataclass(frozen=True)
@@ -66,17 +121,15 @@ class RunFolder:
     def newest(cls, runs: Path = RUNS, name: str | None = None) -> RunFolder | None:
         """The run whose last checkpoint is the youngest.
 
-        name: only those in runs/NAME; None: of all trainings of language models.
+        name: only those of that name, in runs/NAME/TIME, and in runs/NAME/TIME/NUMBER of a sweep;
+            None: of all trainings of language models.
         """
-        found = [
-            cls(path)
-            for pattern in ("*", "*/*")
-            for path in runs.glob(pattern)
-            if path.is_dir() and (name is None or path.relative_to(runs).parts[0] == name)
-        ]
-        there = [run for run in found if run.last_checkpoint.is_file()]
+        there = [run for path in runs_below(runs) if (run := cls(path)).last_checkpoint.is_file()]
         if name is None:
             there = [run for run in there if not run.trains_a_codec()]
+        else:
+            own = runs / name
+            there = [run for run in there if run.path.parent == own or run.is_job_of_sweep(own)]
         return max(there, key=lambda run: run.last_checkpoint.stat().st_mtime, default=None)
 
     @property
@@ -123,17 +176,26 @@ class RunFolder:
     def wandb(self) -> Path:
         return self.path / "wandb"
 
+    @property
+    def record(self) -> Path:
+        """The folder of the composed config, under the name that Hydra gives it."""
+        return self.path / ".hydra"
+
     def generated(self) -> Path:
-        """A new folder of this moment, for samples."""
-        return self.path / "generated" / time_stamp()
+        """A new folder of this moment, for samples; it is made."""
+        return claim_folder(self.path / "generated" / time_stamp())
 
     def chosen_checkpoint(self) -> Path:
         """The best one, or the last where there is no validation set."""
         return self.best_checkpoint if self.best_checkpoint.is_file() else self.last_checkpoint
 
+    def is_job_of_sweep(self, parent: Path) -> bool:
+        """Whether it is one of the numbered runs of a sweep in `parent`."""
+        return self.path.name.isdigit() and self.path.parent.parent == parent
+
     def trains_a_codec(self) -> bool:
         """Whether train_codec.py wrote it: its config has a codec to train."""
-        config = self.path / ".hydra" / "config.yaml"
+        config = self.record / "config.yaml"
         return config.is_file() and "codec_model:" in config.read_text(encoding="utf-8").split("\n")
 
     def checkpoint_to_resume(self, ckpt_path: str | None, name: str) -> Path | None:
@@ -190,7 +252,7 @@ class RunFolder:
             return
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(self.path / ".lock", timeout=0):
+            with FileLock(self.path / _LOCK, timeout=0):
                 yield
         except Timeout:
             raise ValueError(
@@ -233,5 +295,5 @@ def codec_folders(checkpoint: Path) -> list[Path]:
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:
-    """The folder named, or a new one of this moment in the checkpoint's run."""
+    """The folder named, or a new one of this moment in the checkpoint's run, which is made."""
     return RunFolder.of(checkpoint).generated() if out is None else Path(out)

@@ -34,6 +34,7 @@ def main(cfg: DictConfig) -> None:
     run = RunFolder.of(path)
     out = check_out(Path(cfg.out) if cfg.out else run.evaluation)
     trained = load_trained(cfg, path)
+    print(f"checkpoint {path}, step {trained.step:,}", flush=True)
     codec = load_run_codec(cfg, trained, path)
     data = make_batches(cfg, trained, codec)
     trained.model.to(codec.device)

@@ -10,6 +10,7 @@ from audiolm.cli.interrupt import stop_quietly
 
 stop_quietly()  # on Ctrl-C during the other imports, which take seconds
 
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from omegaconf import DictConfig, OmegaConf
@@ -61,10 +62,10 @@ def make_request(cfg: DictConfig) -> Request:
 def generate(cfg: DictConfig, request: Request, raw: BinaryIO | None) -> None:
     """Generate the samples, and write them to `raw`, or to files where it is None."""
     checkpoint = find_checkpoint(cfg.ckpt_path)
-    out = out_folder(cfg.out, checkpoint)
     if raw is None:
-        check_writable(out, "out", folder=True)
+        check_writable(checkpoint.parent if cfg.out is None else Path(cfg.out), "out", folder=True)
     synthesizer = Synthesizer.load(checkpoint, cfg.device, cfg.codec_repository)
+    print(f"checkpoint {checkpoint}, step {synthesizer.trained.step:,}", flush=True)
     job = synthesizer.prepare(request)
     for note in job.notes:
         print(note)
@@ -75,7 +76,9 @@ def generate(cfg: DictConfig, request: Request, raw: BinaryIO | None) -> None:
     if raw is not None:
         print(play_hint(job.codec.sample_rate, job.codec.channels), flush=True)
         write_raw(job, raw)
-    elif cfg.stream:
+        return
+    out = out_folder(cfg.out, checkpoint)
+    if cfg.stream:
         write_growing(job, out)
     else:
         write_whole(job, out)

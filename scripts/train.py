@@ -18,12 +18,14 @@ from audiolm.cli.lm import (
     report,
     save_codec_copy,
 )
-from audiolm.cli.training import exit_if_interrupted, make_loggers, make_trainer
+from audiolm.cli.record import RunRecord
+from audiolm.cli.training import exit_if_interrupted, make_loggers, make_trainer, resumed_lines
 from audiolm.run_folder import RunFolder, is_helper_process
 from audiolm.training import describe_plan, measure_baselines
 
 
 def main(cfg: DictConfig) -> None:
+    record = RunRecord(cfg)
     run = RunFolder.as_typed(cfg.run_dir)
     resume_from = run.checkpoint_to_resume(cfg.ckpt_path, cfg.name)
     codec = make_codec(cfg)
@@ -37,7 +39,8 @@ def main(cfg: DictConfig) -> None:
         if not is_helper_process():
             save_codec_copy(codec, run)
             plan = describe_plan(module, data, baselines, trainer)
-            print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
+            print("\n".join([plan, *resumed_lines(resume_from, record)]))
+        record.write(run, resume_from)
         trainer.loggers = make_loggers(cfg, run)
         trainer.fit(module, data, ckpt_path=resume_from)
 

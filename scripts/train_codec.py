@@ -15,13 +15,15 @@ from audiolm.cli.codec import (
     make_waveforms,
     report_codec,
 )
-from audiolm.cli.training import exit_if_interrupted, make_loggers
+from audiolm.cli.record import RunRecord
+from audiolm.cli.training import exit_if_interrupted, make_loggers, resumed_lines
 from audiolm.run_folder import RunFolder
 from audiolm.training.codec.resume import check_same_codec_run
 from audiolm.training.codec.summary import describe_codec_plan
 
 
 def main(cfg: DictConfig) -> None:
+    record = RunRecord(cfg)
     run = RunFolder.as_typed(cfg.run_dir)
     # What can be wrong is found before hours of recordings are decoded for it.
     resume_from = run.checkpoint_to_resume(cfg.ckpt_path, cfg.name)
@@ -34,7 +36,8 @@ def main(cfg: DictConfig) -> None:
     with run.lock():
         data = make_waveforms(cfg, module)
         plan = describe_codec_plan(module, data, trainer, fitted)
-        print(plan if resume_from is None else f"{plan}\n  resumed     from {resume_from}")
+        print("\n".join([plan, *resumed_lines(resume_from, record)]))
+        record.write(run, resume_from)
         trainer.loggers = make_loggers(cfg, run)
         trainer.fit(module, data, ckpt_path=resume_from)
 

@@ -22,8 +22,12 @@ from audiolm.cli.interrupt import STOPPED, stop_as_usual
 from audiolm.cli.numbers import check_numbers
 from audiolm.cli.overrides import check_types, given_settings, quote_path, take_conditions
 from audiolm.cli.renamed_keys import check_renamed
+from audiolm.cli.resume import settings_of_the_run
+from audiolm.cli.run_folders import remove_what_was_made
 from audiolm.cli.unused import unused_settings
 from audiolm.run_folder import RUNS, RunFolder, time_stamp
+
+TRAININGS = ("train", "train_codec")
 
 
 def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
@@ -83,8 +87,15 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
             for argument in sys.argv[1:]:
                 check_renamed(argument, config_name)
             resolved = [resolve_null(argument, config_name) for argument in sys.argv[1:]]
-            sys.argv[1:] = [quote_path(argument) for argument in resolved if argument is not None]
+            arguments = [argument for argument in resolved if argument is not None]
+            if config_name in TRAININGS:
+                arguments = settings_of_the_run(arguments, config_name)
+            sys.argv[1:] = [quote_path(argument) for argument in arguments]
             run()
+    except SystemExit as stop:
+        if stop.code:
+            remove_what_was_made()
+        raise
     finally:
         if not wants_traceback:
             del os.environ["HYDRA_FULL_ERROR"]

@@ -15,11 +15,11 @@ if not CONFIGS.is_dir():  # the package is installed apart from the repository t
     CONFIGS = Path(sys.argv[0]).resolve().parent.parent / "configs"
 
 
-def compose(config_name: str, overrides: list[str]) -> DictConfig:
-    """The config with these overrides, outside of Hydra's own run."""
+def compose(config_name: str, overrides: list[str], with_hydra: bool = False) -> DictConfig:
+    """The config with these overrides, outside of Hydra's own run; with Hydra's own part or not."""
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose(config_name, overrides=overrides)
+        return hydra.compose(config_name, overrides=overrides, return_hydra_config=with_hydra)
 
 
 def all_keys(cfg: Any, prefix: str = "") -> set[str]:

@@ -71,6 +71,14 @@ def quote_path(argument: str) -> str:
     return f"{key}='{escaped}'"
 
 
+def unquoted(value: str) -> str:
+    """The text that an override's value stands for, where it is quoted; else the value."""
+    if len(value) < 2 or value[0] not in "'\"" or value[-1] != value[0]:
+        return value
+    text = OverridesParser.create().parse_override(f"value={value}").value()
+    return str(text).replace(r"\${", "${")
+
+
 def given_settings() -> list[str]:
     """Names of the settings and groups on the command line, in a run of Hydra's."""
     overrides = list(HydraConfig.get().overrides.task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from hydra.utils import instantiate
@@ -13,6 +14,7 @@ from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from audiolm.cli.interrupt import STOPPED
+from audiolm.cli.record import RunRecord
 from audiolm.run_folder import RunFolder
 from audiolm.training import (
     AtomicCheckpointIO,
@@ -77,6 +79,13 @@ def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
     name = f"{cfg.name} {run.path.name}"
     wandb = make_wandb_logger(run.path, cfg.logger.project, name, cfg.logger.mode, config)
     return [MetricsCSV(run.path)] if wandb is None else [MetricsCSV(run.path), wandb]
+
+
+def resumed_lines(resume_from: Path | None, record: RunRecord) -> list[str]:
+    """Of the plan of a resumed run: from where, and what differs from its own settings."""
+    if resume_from is None:
+        return []
+    return [f"  resumed     from {resume_from}", *record.changes(resume_from)]
 
 
 def exit_if_interrupted(trainer: Trainer, run: RunFolder) -> None:
