@@ -60,6 +60,15 @@ def check_writable(path: Path, setting: str, *, folder: bool) -> None:
         )
 
 
+def user_path(path: str | Path) -> Path:
+    """A path that a user gave: ~ and ~NAME are home folders, as in a shell.
+
+    A shell itself replaces them at the beginning of a word only, and not in data.path=~/x. A name
+    that begins so and is no user's stays what it is.
+    """
+    return Path(os.path.expanduser(path))
+
+
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; it takes ``path``'s place when all went well.
@@ -67,7 +76,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
     Makes the folder. On any error the temporary file is removed and ``path`` is as it was; one of
     writing is an OSError that names ``path`` and what to do.
     """
-    path = Path(path)
+    path = user_path(path)
     temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

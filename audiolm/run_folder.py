@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from audiolm.files import user_path
+from audiolm.locks import FileLock
 
 RUNS = Path("runs")
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -108,7 +109,7 @@ class RunFolder:
     @classmethod
     def as_typed(cls, path: str | Path) -> RunFolder:
         """The folder as a user would type it: relative where it lies in the working folder."""
-        path, here = Path(path), Path.cwd()
+        path, here = user_path(path), Path.cwd()
         return cls(path.relative_to(here) if path.is_relative_to(here) else path)
 
     @classmethod
@@ -216,7 +217,7 @@ class RunFolder:
                     f"another hydra.run.dir"
                 )
             return None
-        path = self.last_checkpoint if ckpt_path == "last" else Path(ckpt_path)
+        path = self.last_checkpoint if ckpt_path == "last" else user_path(ckpt_path)
         if not path.is_file():
             what = f"no run named {name} to resume" if ckpt_path == "last" else "no such file"
             raise FileNotFoundError(
@@ -251,13 +252,16 @@ class RunFolder:
             yield
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(self.path / _LOCK, timeout=0):
-                yield
-        except Timeout:
+        lock = FileLock(self.path / _LOCK)
+        if not lock.acquire(timeout=0):
             raise ValueError(
-                f"another training runs in {self.path}; choose another hydra.run.dir"
-            ) from None
+                f"another training runs in {self.path}: {lock.holder()}; choose another "
+                f"hydra.run.dir, or wait for it"
+            )
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
@@ -274,7 +278,7 @@ def find_checkpoint(path: str | Path | None) -> Path:
                 f"pass ckpt_path=FILE"
             )
         return run.chosen_checkpoint()
-    named = Path(path or "")
+    named = user_path(path or "")
     if not named.is_dir():
         return named
     # A folder with an exported model would be recognised here.
@@ -296,4 +300,4 @@ def codec_folders(checkpoint: Path) -> list[Path]:
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:
     """The folder named, or a new one of this moment in the checkpoint's run, which is made."""
-    return RunFolder.of(checkpoint).generated() if out is None else Path(out)
+    return RunFolder.of(checkpoint).generated() if out is None else user_path(out)

@@ -12,7 +12,6 @@ stop_quietly()  # on Ctrl-C during the other imports, which take seconds
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -30,6 +29,7 @@ from audiolm.cli.app import start
 from audiolm.cli.build import make_codec
 from audiolm.codec import EncodecCodec
 from audiolm.codec.pretrained import PRETRAINED
+from audiolm.files import user_path
 
 Job = Callable[[], Section]
 FULL_SIZE, FULL_SIZE_CODEBOOKS = "encodec_24khz", 8
@@ -48,7 +48,7 @@ def main(cfg: DictConfig) -> None:
         raise ValueError(f"sections={cfg.sections} must be some of {', '.join(sections)}")
     if cfg.rounds < 1:
         raise ValueError(f"rounds={cfg.rounds} must be at least 1")
-    out = Path(cfg.out)
+    out = user_path(cfg.out)
     machine = describe_machine()
     print(
         f"{machine['cpu']}, {machine['cores_usable']} of {machine['cores']} cores, "
@@ -99,7 +99,7 @@ def length(cfg: DictConfig, codec: EncodecCodec) -> Job:
 
 
 def encode(cfg: DictConfig, codec: EncodecCodec) -> Job:
-    audio = None if cfg.audio is None else Path(cfg.audio)
+    audio = None if cfg.audio is None else user_path(cfg.audio)
     return partial(encode_section, EncodeSettings(**cfg.encode), codec, audio, cfg.rounds)
 
 

@@ -10,8 +10,6 @@ from audiolm.cli.interrupt import stop_quietly
 
 stop_quietly()  # on Ctrl-C during the other imports, which take seconds
 
-from pathlib import Path
-
 from omegaconf import DictConfig
 
 from audiolm.cli.app import start
@@ -26,13 +24,14 @@ from audiolm.cli.evaluation import (
 )
 from audiolm.evaluation.table import evaluation_table
 from audiolm.evaluation.validation import Metrics, validation_metrics
+from audiolm.files import user_path
 from audiolm.run_folder import RunFolder, find_checkpoint
 
 
 def main(cfg: DictConfig) -> None:
     path = find_checkpoint(cfg.ckpt_path)
     run = RunFolder.of(path)
-    out = check_out(Path(cfg.out) if cfg.out else run.evaluation)
+    out = check_out(user_path(cfg.out) if cfg.out else run.evaluation)
     trained = load_trained(cfg, path)
     print(f"checkpoint {path}, step {trained.step:,}", flush=True)
     codec = load_run_codec(cfg, trained, path)

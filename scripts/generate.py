@@ -10,7 +10,6 @@ from audiolm.cli.interrupt import stop_quietly
 
 stop_quietly()  # on Ctrl-C during the other imports, which take seconds
 
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from omegaconf import DictConfig, OmegaConf
@@ -18,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from audiolm.cli.app import start
 from audiolm.cli.build import make_sampling
 from audiolm.cli.stdout import play_hint, standard_output
-from audiolm.files import check_writable
+from audiolm.files import check_writable, user_path
 from audiolm.generation.engines.engine import why_not_native
 from audiolm.run_folder import find_checkpoint, out_folder
 from audiolm.synthesis.output import write_growing, write_raw, write_whole
@@ -63,7 +62,7 @@ def generate(cfg: DictConfig, request: Request, raw: BinaryIO | None) -> None:
     """Generate the samples, and write them to `raw`, or to files where it is None."""
     checkpoint = find_checkpoint(cfg.ckpt_path)
     if raw is None:
-        check_writable(checkpoint.parent if cfg.out is None else Path(cfg.out), "out", folder=True)
+        check_writable(checkpoint.parent if cfg.out is None else user_path(cfg.out), "out", folder=True)
     synthesizer = Synthesizer.load(checkpoint, cfg.device, cfg.codec_repository)
     print(f"checkpoint {checkpoint}, step {synthesizer.trained.step:,}", flush=True)
     job = synthesizer.prepare(request)

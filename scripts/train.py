@@ -9,11 +9,11 @@ stop_quietly()  # on Ctrl-C during the other imports, which take seconds
 from omegaconf import DictConfig
 
 from audiolm.cli.app import start
-from audiolm.cli.build import make_codec
 from audiolm.cli.lm import (
     check_run,
     make_lm_callbacks,
     make_module_and_data,
+    make_run_codec,
     module_settings,
     report,
     save_codec_copy,
@@ -28,7 +28,7 @@ def main(cfg: DictConfig) -> None:
     record = RunRecord(cfg)
     run = RunFolder.as_typed(cfg.run_dir)
     resume_from = run.checkpoint_to_resume(cfg.ckpt_path, cfg.name)
-    codec = make_codec(cfg)
+    codec = make_run_codec(cfg, resume_from)
     settings = module_settings(cfg, codec)
     check_run(cfg, settings, resume_from)
     trainer = make_trainer(cfg, run, make_lm_callbacks(cfg, codec, run))

@@ -34,7 +34,7 @@ def main(cfg: DictConfig) -> None:
     trainer = make_codec_trainer(cfg, run)
 
     with run.lock():
-        data = make_waveforms(cfg, module)
+        data = make_waveforms(cfg, module, resume_from)
         plan = describe_codec_plan(module, data, trainer, fitted)
         print("\n".join([plan, *resumed_lines(resume_from, record)]))
         record.write(run, resume_from)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from audiolm.audio.formats.containers import CONTAINER_SUFFIXES
 from audiolm.audio.formats.sndfile import SNDFILE_SUFFIXES
-from audiolm.files import one_line
+from audiolm.files import one_line, user_path
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def find_audio_files(folder: Path | str) -> list[Path]:
         FileNotFoundError, NotADirectoryError: no such folder.
         ValueError: no audio file in it.
     """
-    folder = Path(folder)
+    folder = user_path(folder)
     if not folder.exists():
         raise FileNotFoundError(f"no such folder: {one_line(folder)}")
     if not folder.is_dir():

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from audiolm.audio.convert import check_rate, check_waveform
 from audiolm.audio.formats.sndfile import sndfile_name
-from audiolm.files import not_written, one_line, replacing
+from audiolm.files import not_written, one_line, replacing, user_path
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class GrowingWav:
 
     def __init__(self, path: Path | str, sample_rate: int, channels: int) -> None:
         check_rate(sample_rate)
-        self.path = Path(path)
+        self.path = user_path(path)
         self.part = self.path.with_name(f"{self.path.stem}.part{self.path.suffix}")
         self.num_samples = 0
         """N, of each channel, so far."""

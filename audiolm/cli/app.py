@@ -20,7 +20,13 @@ from audiolm.cli.groups import resolve_null
 from audiolm.cli.help import help_text, wants_help
 from audiolm.cli.interrupt import STOPPED, stop_as_usual
 from audiolm.cli.numbers import check_numbers
-from audiolm.cli.overrides import check_types, given_settings, quote_path, take_conditions
+from audiolm.cli.overrides import (
+    check_types,
+    expand_home,
+    given_settings,
+    quote_path,
+    take_conditions,
+)
 from audiolm.cli.renamed_keys import check_renamed
 from audiolm.cli.resume import settings_of_the_run
 from audiolm.cli.run_folders import remove_what_was_made
@@ -87,7 +93,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
             for argument in sys.argv[1:]:
                 check_renamed(argument, config_name)
             resolved = [resolve_null(argument, config_name) for argument in sys.argv[1:]]
-            arguments = [argument for argument in resolved if argument is not None]
+            arguments = [expand_home(argument) for argument in resolved if argument is not None]
             if config_name in TRAININGS:
                 arguments = settings_of_the_run(arguments, config_name)
             sys.argv[1:] = [quote_path(argument) for argument in arguments]

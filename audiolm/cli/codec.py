@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from audiolm.cli.build import plain
 from audiolm.cli.training import files_of_callbacks, make_callbacks, make_trainer
 from audiolm.codec.local import save_local
-from audiolm.files import check_writable
+from audiolm.files import check_writable, user_path
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.run_folder import RunFolder
 from audiolm.training import make_optimizer
@@ -25,6 +25,7 @@ from audiolm.training.codec.data import (
 )
 from audiolm.training.codec.module import CodecTraining
 from audiolm.training.codec.options import check_trainer, segment_options
+from audiolm.training.codec.resume import keep_recordings
 from audiolm.training.ending import describe_ending
 
 WAVEFORMS = Path("data/waveforms")
@@ -37,10 +38,10 @@ def make_codec_module(cfg: DictConfig) -> CodecTraining:
         raise ValueError("a store holds codes and no recordings; pass data=folder data.path=DIR")
     if cfg.data.path is None:  # MissingMandatoryValue for none at all
         raise ValueError("data.path=null must be a folder")
-    check_writable(Path(cfg.data.store or WAVEFORMS), "data.store", folder=True)
+    check_writable(user_path(cfg.data.store or WAVEFORMS), "data.store", folder=True)
     data = segment_options(plain(cfg.data))
     check_segment_settings(**data)
-    path = str(Path(cfg.data.path).resolve())
+    path = str(user_path(cfg.data.path).resolve())
     module = CodecTraining(
         settings=plain(cfg.codec_model),
         losses=plain(cfg.losses),
@@ -76,17 +77,21 @@ def make_codec_trainer(cfg: DictConfig, run: RunFolder) -> Trainer:
     return trainer
 
 
-def make_waveforms(cfg: DictConfig, module: CodecTraining) -> WaveformData:
-    """The recordings of the config, decoded once."""
+def make_waveforms(
+    cfg: DictConfig, module: CodecTraining, resume_from: Path | None
+) -> WaveformData:
+    """The recordings of the config, decoded once; the same that a resumed run has."""
     instantiate(cfg.data.source, _convert_="all")  # which makes or fetches what is not there
     waveforms = Waveforms(
         Path(cfg.data.path),
-        Path(cfg.data.store or WAVEFORMS),
+        user_path(cfg.data.store or WAVEFORMS),
         module.settings["sample_rate"],
         module.settings["channels"],
     )
     for name, reason in waveforms.skipped.items():
         print(f"skipped   {name}: {reason}")
+    for line in keep_recordings(module, waveforms, resume_from):
+        print(line)
     return WaveformData(
         waveforms,
         int(module.model.encoder.hop_length),

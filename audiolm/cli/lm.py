@@ -14,23 +14,42 @@ from torch import nn
 
 from audiolm.batches.conditions import check_conditioning, read_vocabulary
 from audiolm.batches.loaders import check_data_settings
-from audiolm.cli.build import make_sampling, plain
+from audiolm.cli.build import make_codec, make_sampling, plain
 from audiolm.cli.compose import CONFIGS
 from audiolm.cli.store import codes, store_weights
 from audiolm.cli.training import Reporting, files_of_callbacks, make_callbacks
 from audiolm.codec import EncodecCodec
+from audiolm.codec.local import holds_pair
+from audiolm.files import user_path
 from audiolm.generation.engines.build import find_compiler
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import build_model
-from audiolm.run_folder import RunFolder
-from audiolm.tokens import Mix, TokenStore
+from audiolm.run_folder import RunFolder, codec_folders, is_helper_process
+from audiolm.tokens import Mix
 from audiolm.tokens.baselines import Baselines
 from audiolm.training import LanguageModelTraining, TokenData, make_optimizer
 from audiolm.training.ending import describe_ending
 from audiolm.training.lm.module import check_history_noise
-from audiolm.training.resume import check_same_run, checkpoint_vocabulary
+from audiolm.training.resume import (
+    changed_clips,
+    check_same_run,
+    checkpoint_vocabulary,
+    describe_clips,
+)
 
 NOT_IN_CHECKPOINTS = ("source", "callbacks")  # of `data`: they name code
+
+
+def make_run_codec(cfg: DictConfig, resume_from: Path | None) -> EncodecCodec:
+    """The codec of the config; where a run is resumed and its codec is gone, the run's own copy."""
+    path = cfg.codec.get("path")
+    if resume_from is not None and path is not None and not holds_pair(path):
+        copies = [folder for folder in codec_folders(resume_from) if holds_pair(folder)]
+        if copies:
+            if not is_helper_process():
+                print(f"codec     {path} is not there: the run's own copy is used, {copies[0]}")
+            cfg.codec.path = str(copies[0])
+    return make_codec(cfg)
 
 
 def module_settings(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
@@ -51,11 +70,11 @@ def _describe_data(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
     """Where the codes come from and how they are dealt out, as plain data with absolute paths."""
     data = {key: value for key, value in plain(cfg.data).items() if key not in NOT_IN_CHECKPOINTS}
     if "path" in data:
-        data["path"] = str(Path(data["path"]).resolve())
+        data["path"] = str(user_path(data["path"]).resolve())
     stores = store_weights(cfg, codec)
     return {
         **data,
-        "stores": {str(Path(folder).resolve()): weight for folder, weight in stores.items()},
+        "stores": {str(user_path(folder).resolve()): weight for folder, weight in stores.items()},
         "accumulate_grad_batches": cfg.trainer.accumulate_grad_batches,
     }
 
@@ -88,9 +107,10 @@ def make_module_and_data(
     cfg: DictConfig, codec: EncodecCodec, settings: dict[str, Any], resume_from: Path | None
 ) -> tuple[LanguageModelTraining, TokenData]:
     """The untrained model, or the one to resume, and its codes; which are encoded first."""
-    store: TokenStore | Mix = codes(cfg, codec)
+    mix = _mix_of_the_run(cfg, codec, resume_from)
+    settings["data"]["clips"] = describe_clips(mix)
     vocabulary = read_vocabulary(  # its names stand in the stores
-        store if isinstance(store, Mix) else Mix([store]),
+        mix,
         cfg.data.valid_fraction,
         settings["context_frames"],
         **plain(cfg.conditioning),
@@ -105,7 +125,7 @@ def make_module_and_data(
     if cfg.compile:
         module.model.compile()
     data = TokenData(
-        store,
+        mix,
         context_frames=settings["context_frames"],
         batch_size=cfg.data.batch_size,
         valid_fraction=cfg.data.valid_fraction,
@@ -116,6 +136,25 @@ def make_module_and_data(
         vocabulary=module.vocabulary,
     )
     return module, data
+
+
+def _mix_of_the_run(cfg: DictConfig, codec: EncodecCodec, resume_from: Path | None) -> Mix:
+    """The codes to train on; those of a run that is resumed, and what has changed is printed."""
+    try:
+        store = codes(cfg, codec)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if resume_from is None or cfg.data.source is None:
+            raise
+        raise FileNotFoundError(
+            f"{error}; pass data.path=DIR, where the recordings are now, or resume from the codes "
+            f"of the run: data=store data.path=STORE"
+        ) from error
+    mix = store if isinstance(store, Mix) else Mix([store])
+    if resume_from is not None:
+        lines = changed_clips(resume_from, mix)
+        if not is_helper_process():
+            print("\n".join(lines), end="\n" if lines else "")
+    return mix
 
 
 def make_lm_callbacks(cfg: DictConfig, codec: EncodecCodec, run: RunFolder) -> list[Callback]:

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from audiolm.cli.compose import CONFIGS, compose
 from audiolm.cli.numbers import number_of
+from audiolm.files import user_path
 
 # Overrides that hold a path of the user's, which may have any name, or a pattern of such names.
 PATHS = (
@@ -56,6 +57,14 @@ def take_conditions(arguments: list[str]) -> tuple[dict[str, str | None], list[s
         else:
             conditioning[column] = None if value == "null" else value.replace("${", r"\${")
     return conditioning, others
+
+
+def expand_home(argument: str) -> str:
+    """The override of a path with its ~ as a home folder; any other argument as it is."""
+    key, _, value = argument.partition("=")
+    if key not in PATHS or key == "data.pattern" or not value.startswith("~"):
+        return argument
+    return f"{key}={user_path(value)}"
 
 
 def quote_path(argument: str) -> str:

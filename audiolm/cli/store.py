@@ -15,7 +15,7 @@ from audiolm.codec import EncodecCodec
 from audiolm.datasets.checks.check import check_clips
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
-from audiolm.files import check_writable
+from audiolm.files import check_writable, user_path
 from audiolm.parallel import Part
 from audiolm.tokens import (
     Mix,
@@ -51,6 +51,7 @@ def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareS
         codec,
         store_dir,
         group=cfg.data.group,
+        source=cfg.data.path,
         part=part,
         num_workers=cfg.prepare.num_workers,
     )
@@ -91,7 +92,7 @@ def store_weights(cfg: DictConfig, codec: EncodecCodec) -> dict[str, float]:
 
 def store_folder(cfg: DictConfig, codec: EncodecCodec) -> Path:
     """Where the codes of the config's recordings are."""
-    return Path(cfg.data.store or default_store_dir(STORES, cfg.data.path, codec))
+    return user_path(cfg.data.store or default_store_dir(STORES, cfg.data.path, codec))
 
 
 def check(

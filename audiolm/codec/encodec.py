@@ -24,6 +24,7 @@ from audiolm.codec.network.layers import convolution, use_fast_elu
 from audiolm.codec.network.segments import Segmented
 from audiolm.codec.settings import build_model, check_settings
 from audiolm.codec.weights import compute_fingerprint, inference_weights, load_weights
+from audiolm.files import user_path
 
 # Longer recordings go through the network in chunks of this length; batches hold as much in all.
 # On a CPU larger activations fall out of the caches: the same work takes up to twice as long.
@@ -238,7 +239,7 @@ class EncodecCodec:
 
     def save(self, folder: str | Path, stem: str = "codec") -> Path:
         """Write `stem`.safetensors and `stem`.json to `folder`; return the path of the weights."""
-        return save_local(self.settings, self.weights, Path(folder) / stem)
+        return save_local(self.settings, self.weights, user_path(folder) / stem)
 
     def _check_batch(self, waveform: Tensor) -> None:
         if waveform.dim() != 3 or waveform.shape[0] == 0:

@@ -9,6 +9,7 @@ from typing import Any
 from audiolm.codec.encodec import EncodecCodec
 from audiolm.codec.local import find_pairs, read_pair
 from audiolm.codec.pretrained import PRETRAINED, read_pretrained
+from audiolm.files import user_path
 
 BUNDLED = Path(__file__).parent / "bundled"
 """Folder of the codec that comes with the package; see the model card there."""
@@ -125,7 +126,7 @@ def load_codec(
             )
         return codec
     seen: list[str] = []
-    for pair in (pair for folder in (*folders, BUNDLED) for pair in find_pairs(Path(folder))):
+    for pair in (pair for folder in (*folders, BUNDLED) for pair in find_pairs(user_path(folder))):
         try:
             codec = load_local(pair)
         except ValueError as error:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from audiolm.codec.settings import build_model, check_settings
 from audiolm.codec.weights import compute_fingerprint, inference_weights
-from audiolm.files import atomic_file
+from audiolm.files import atomic_file, user_path
 
 WEIGHTS, SETTINGS = ".safetensors", ".json"
 
@@ -72,7 +72,7 @@ def read_pair(path: str | Path) -> Pair:
         FileNotFoundError: there is no pair.
         ValueError: one of the two cannot be read, or there are more pairs than one; one line.
     """
-    stem = _find_pair(Path(path))
+    stem = _find_pair(user_path(path))
     weights_file, settings_file = _with(stem, WEIGHTS), _with(stem, SETTINGS)
     try:
         settings = json.loads(settings_file.read_text(encoding="utf-8"))
@@ -97,6 +97,15 @@ def find_pairs(folder: Path) -> list[Path]:
     """Paths without ending of the pairs in `folder`, sorted."""
     stems = (p.with_suffix("") for p in sorted(folder.glob(f"*{WEIGHTS}")) if p.is_file())
     return [stem for stem in stems if _with(stem, SETTINGS).is_file()]
+
+
+def holds_pair(path: str | Path) -> bool:
+    """Whether a codec is there: `path` as of `read_pair`."""
+    try:
+        _find_pair(user_path(path))
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _find_pair(path: Path) -> Path:

@@ -15,6 +15,8 @@ import torch
 from encodec.model import ROOT_URL
 from torch import Tensor
 
+from audiolm.files import user_path
+
 
 class Pretrained(NamedTuple):
     """One pretrained model."""
@@ -79,7 +81,7 @@ def read_pretrained(model: Pretrained, repository: str | Path | None) -> dict[st
         ValueError: the file is not the one that it should be; one line.
     """
     if repository is not None:
-        file = Path(repository) / model.file
+        file = user_path(repository) / model.file
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; put {ROOT_URL}{model.file} there")
     else:

@@ -17,7 +17,7 @@ from audiolm.audio import find_audio_files
 from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name, without_repeats
 from audiolm.datasets.file_names import NamePattern
 from audiolm.datasets.tables import BadRow, NoPathColumn, read_table
-from audiolm.files import one_line
+from audiolm.files import one_line, user_path
 
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl")
 
@@ -88,9 +88,9 @@ class _Folders:
         label_from: str | None,
         split_from: str | None,
     ) -> None:
-        self.folder = Path(folder).resolve()
+        self.folder = user_path(folder).resolve()
         given = {"valid": valid, "test": test}
-        self.named = {name: Path(path).resolve() for name, path in given.items() if path}
+        self.named = {name: user_path(path).resolve() for name, path in given.items() if path}
         self.names = names
         self.label_from = label_from
         self.split_from = split_from

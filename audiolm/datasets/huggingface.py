@@ -24,7 +24,7 @@ from tqdm import tqdm
 from audiolm.audio import AUDIO_SUFFIXES
 from audiolm.datasets.clip import Clip, SkippedClip, split_name
 from audiolm.datasets.folder import folder_clips
-from audiolm.files import one_line, replacing
+from audiolm.files import one_line, replacing, user_path
 
 # The first bytes of files whose names lack a suffix; contents decide the format in any case.
 _MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3", b"\xff": ".mp3"}
@@ -57,7 +57,7 @@ def huggingface_clips(
     where the folder holds another dataset, and for a config, split or column that there is not;
     OSError where there is no such dataset or it cannot be reached.
     """
-    return _clips(name, Path(folder), config, revision, column, splits)
+    return _clips(name, user_path(folder), config, revision, column, splits)
 
 
 def _clips(

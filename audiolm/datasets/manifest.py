@@ -14,7 +14,7 @@ from pathlib import Path
 
 from audiolm.datasets.clip import Clip, SkippedClip, make_clip, without_repeats
 from audiolm.datasets.tables import BadRow, Row, read_table
-from audiolm.files import one_line
+from audiolm.files import one_line, user_path
 
 _PATH_COLUMNS = ("path", "audio_filepath", "audio", "file_name")
 
@@ -34,7 +34,7 @@ def manifest_clips(manifest: str | Path) -> Iterator[Clip | SkippedClip]:
     Raises FileNotFoundError or ValueError, when the first clip is asked for, where there is no such
     table or no column for the path; see `read_table`.
     """
-    return without_repeats(_clips(Path(manifest)))
+    return without_repeats(_clips(user_path(manifest)))
 
 
 def _clips(manifest: Path) -> Iterator[Clip | SkippedClip]:

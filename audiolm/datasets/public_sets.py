@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name
-from audiolm.files import one_line
+from audiolm.files import one_line, user_path
 
 # ---- The sets
 
@@ -37,7 +37,7 @@ def librispeech_clips(
     The clips have text, speaker, chapter and subset; dev-... is "valid", test-... is "test",
     train-... is "train". Raises ValueError for a download without subsets: all are 60 GB.
     """
-    for folder in _libri_folders("LibriSpeech", "LIBRISPEECH", Path(root), subsets, download):
+    for folder in _libri_folders("LibriSpeech", "LIBRISPEECH", user_path(root), subsets, download):
         for chapter in _folders(folder, depth=2):
             texts: dict[str, str] = {}
             for file in sorted(chapter.glob("*.trans.txt")):
@@ -61,7 +61,7 @@ def libritts_clips(
 
     As `librispeech_clips`; the text is the normalized one.
     """
-    for folder in _libri_folders("LibriTTS", "LIBRITTS", Path(root), subsets, download):
+    for folder in _libri_folders("LibriTTS", "LIBRITTS", user_path(root), subsets, download):
         for chapter in _folders(folder, depth=2):
             for path in sorted(chapter.glob("*.wav")):
                 text = " ".join(_lines(path.with_suffix(".normalized.txt")))
@@ -78,7 +78,7 @@ def ljspeech_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip
     that metadata.csv does not list is skipped.
     """
     layout = _Layout("LJSpeech", "LJSPEECH", ("LJSpeech-1.1", "."), ("metadata.csv", "wavs/*.wav"))
-    folder = _find(layout, Path(root), download)
+    folder = _find(layout, user_path(root), download)
     listed = set()
     for line in _lines(folder / "metadata.csv"):
         id, *texts = (part.strip() for part in line.split("|"))
@@ -107,7 +107,7 @@ def vctk_clips(
         raise ValueError(f"mic is {mic!r}; pass mic1 or mic2")
     audio = "wav48_silence_trimmed"
     layout = _Layout("VCTK", "VCTK_092", ("VCTK-Corpus-0.92", "."), (f"{audio}/*", "txt/*"))
-    folder = _find(layout, Path(root), download)
+    folder = _find(layout, user_path(root), download)
     for speaker in _folders(folder / audio, depth=1):
         for path in sorted(speaker.glob(f"*_{mic}.flac")):
             name = path.stem.removesuffix(f"_{mic}")
@@ -131,7 +131,7 @@ def speechcommands_clips(
     versions = ("speech_commands_v0.02", "speech_commands_v0.01")
     folders = (*(f"SpeechCommands/{version}" for version in versions), *versions, ".")
     layout = _Layout("Speech Commands", "SPEECHCOMMANDS", folders, tuple(lists.values()))
-    folder = _find(layout, Path(root), download)
+    folder = _find(layout, user_path(root), download)
     splits = {line: split for split, name in lists.items() for line in _lines(folder / name)}
     for word in _folders(folder, depth=1):
         if word.name == "_background_noise_":
@@ -152,7 +152,7 @@ def yesno_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | 
     The clips have a text, here "no no no no yes yes yes yes".
     """
     layout = _Layout("YesNo", "YESNO", ("waves_yesno", "."), ("[01]_[01]_*.wav",))
-    folder = _find(layout, Path(root), download)
+    folder = _find(layout, user_path(root), download)
     for path in sorted(folder.glob("*.wav")):
         words = [{"0": "no", "1": "yes"}.get(digit, "") for digit in path.stem.split("_")]
         if all(words):
@@ -169,7 +169,7 @@ def gtzan_clips(root: str | Path, *, download: bool = False) -> Iterator[Clip | 
     The clips have a label: the genre, which is the folder. The set has no official splits.
     """
     layout = _Layout("GTZAN", "GTZAN", ("genres", "genres_original", "."), ("*/*.[0-9]*",))
-    folder = _find(layout, Path(root), download)
+    folder = _find(layout, user_path(root), download)
     for genre in _folders(folder, depth=1):
         for path in sorted([*genre.glob("*.wav"), *genre.glob("*.au")]):
             yield _clip(folder, path, {"label": genre.name})

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from audiolm.audio import AUDIO_SUFFIXES, write_wav
 from audiolm.demo.grammar import GRAMMAR, Piece
-from audiolm.files import replacing
+from audiolm.files import replacing, user_path
 
 VERSION = 3  # goes up when the same seed gives other samples
 SAMPLE_RATE = 16000  # Hz
@@ -136,7 +136,7 @@ def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) ->
         ValueError: `folder` holds another set, or audio files that are not of this one.
         OSError: a file cannot be written.
     """
-    folder = Path(folder)
+    folder = user_path(folder)
     _claim(folder, {"version": VERSION, "seed": seed, "num_melodies": num_melodies})
     melodies = {_name(i): sample_melody(seed, i) for i in range(num_melodies)}
     for name, melody in melodies.items():

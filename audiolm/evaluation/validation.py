@@ -17,6 +17,7 @@ from audiolm.evaluation.likelihood import Likelihood
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.conditioning import null_conditions
 from audiolm.model.likelihood import predict
+from audiolm.tokens import ClipSet, TokenStore, audio_keys
 from audiolm.tokens.baselines import bigram_baselines
 
 Metrics = dict[str, Any]
@@ -34,13 +35,42 @@ def data_of_the_run(data: dict[str, Any] | None, path: Path) -> dict[str, Any]:
     """
     data = data or {}
     stores = data.get("stores", {})
-    if not stores or not all((Path(store) / "store.json").is_file() for store in stores):
+    known = data.get("clips") or [None] * len(stores)
+    found = {}
+    for (store, weight), clips in zip(stores.items(), known, strict=True):
+        here = _find_store(Path(store), clips, path)
+        if here is not None:
+            found[str(here)] = weight
+    if not stores or len(found) < len(stores):
         raise ValueError(
             f"{path} was trained on codes that are not here ({', '.join(stores)}); pass "
-            f"data=folder data.path=DIR"
+            f"data=store data.path=STORE where they are now, or data=folder data.path=DIR"
         )
     settings = {key: data[key] for key in ("valid_fraction", "batch_size")}
-    return {**settings, "source": None, "mix": stores, "num_workers": 0}
+    return {**settings, "source": None, "mix": found, "num_workers": 0}
+
+
+def _find_store(was: Path, clips: dict[str, Any] | None, checkpoint: Path) -> Path | None:
+    """A store that a run was trained on: where it was, or where it is if all was moved together.
+
+    Args:
+        was: its absolute path then.
+        clips: what the checkpoint says of it; None in checkpoints of before.
+        checkpoint: of the run, in whose folder or in one above the store lies now.
+    """
+    candidates = [was]
+    if clips is not None:
+        candidates += [
+            folder / clips["store"] for folder in (Path(), *checkpoint.resolve().parents)
+        ]
+    for folder in candidates:
+        if not (folder / "store.json").is_file():
+            continue
+        if clips is None:
+            return folder
+        if ClipSet.from_settings(clips).share_in(audio_keys(TokenStore(folder))) >= 0.5:
+            return folder
+    return None
 
 
 def check_conditions(trained: TrainedModel, data: TokenBatches) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from audiolm.files import user_path
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import Conditioner
 from audiolm.model.language_model import AudioLM
@@ -141,7 +142,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         FileNotFoundError: no such file.
         ValueError: the file is cut short, damaged, or no training checkpoint.
     """
-    path = Path(path)
+    path = user_path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint; give the path of a .ckpt file")
     if problem := _damage(path):
@@ -218,6 +219,11 @@ def check_format(checkpoint: dict[str, Any], path: Path) -> None:
         ValueError: one line with the format found and the one wanted.
     """
     found = checkpoint.get("audiolm_format")
+    if found is None and "audiolm_codec_format" in checkpoint:
+        raise ValueError(
+            f"{path} is a checkpoint of a codec, which train_codec.py wrote, and not of a language "
+            f"model; train one on its codes: codec=local codec.path=RUN/codec"
+        )
     if found is None:
         raise ValueError(f"{path} is not a checkpoint of audiolm; take one that train.py wrote")
     if found != CHECKPOINT_FORMAT:

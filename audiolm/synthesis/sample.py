@@ -20,7 +20,7 @@ import soundfile
 from torch import Tensor
 
 from audiolm.audio import write_wav
-from audiolm.files import replacing
+from audiolm.files import replacing, user_path
 from audiolm.spectrogram import plot_spectrogram
 from audiolm.synthesis.detectors import Loop, Silence, longest_loop, longest_silence
 
@@ -158,7 +158,7 @@ class Sample:
 
 def stem_of(path: str | Path) -> Path:
     """NAME of NAME.wav; any other path is one already."""
-    path = Path(path)
+    path = user_path(path)
     return path.with_suffix("") if path.suffix.lower() == ".wav" else path
 
 

@@ -7,20 +7,19 @@ from audiolm.tokens.baselines import (
     unigram_cross_entropy,
     unigram_entropy,
 )
-from audiolm.tokens.encoding.prepare import (
-    PrepareSummary,
-    default_store_dir,
-    named_after,
-    prepare_store,
-)
+from audiolm.tokens.encoding.places import default_store_dir, named_after
+from audiolm.tokens.encoding.prepare import PrepareSummary, prepare_store
+from audiolm.tokens.identity import ClipSet, audio_keys
 from audiolm.tokens.mix import Mix, open_mix
 from audiolm.tokens.store import TokenStore, check_codec
 
 __all__ = [
+    "ClipSet",
     "CodeCounts",
     "Mix",
     "PrepareSummary",
     "TokenStore",
+    "audio_keys",
     "check_codec",
     "count_codes",
     "default_store_dir",

@@ -55,7 +55,7 @@ from tqdm import tqdm
 from audiolm.audio import AudioError, read_audio, write_wav
 from audiolm.codec.distances import mel_distance, si_snr
 from audiolm.datasets.clip import SkippedClip
-from audiolm.files import one_line, replacing
+from audiolm.files import one_line, replacing, user_path
 from audiolm.spectrogram import plot_spectrogram
 from audiolm.tokens.store import TokenStore, check_codec
 
@@ -225,7 +225,7 @@ def listen(
     if num_checks < 0:
         raise ValueError(f"num_checks={num_checks} must be 0 or more")
     check_codec(store, codec.identity())
-    folder = Path(folder)
+    folder = user_path(folder)
     clips: list[ReconstructedClip] = []
     not_compared: list[SkippedClip] = []
     if num_checks == 0:

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.files import atomic_file, json_line
+from audiolm.files import atomic_file, json_line, user_path
 from audiolm.tokens.parts import unfinished_parts
 from audiolm.tokens.shards import CLIPS, SECTIONS
 
@@ -72,13 +72,14 @@ class TokenStore:
     when it was opened, also where `prepare` has put a newer one in place meanwhile.
 
     codec: the identity of the codec that made the codes. num_codebooks K, codebook_size V,
-    frame_rate in frames a second, total_frames, hours.
+    frame_rate in frames a second, total_frames, hours. shards: names of the files of codes.
+    source: where the recordings lay when they were encoded; None in stores of before.
     Raises FileNotFoundError where there is no store, ValueError where it is unfinished, damaged or
     of another version.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = user_path(path)
         header = read_header(self.path)
         if header is None:
             raise FileNotFoundError(f"{self.path}: no token store here; run prepare to make one")
@@ -96,10 +97,11 @@ class TokenStore:
         self.frame_rate: float = header["frame_rate"]
         self.total_frames: int = header["total_frames"]
         self.hours: float = header["hours"]
+        self.source: str | None = header.get("source")
         self._num_clips: int = header["num_clips"]
         self._index_name: str = header["index"]["name"]
         self._records_name: str = header["records"]["name"]
-        self._shards: list[str] = [shard["name"] for shard in header["shards"]]
+        self.shards: list[str] = [shard["name"] for shard in header["shards"]]
         self._open: OrderedDict[int, _Shard] = OrderedDict()
         self._check_files([header["index"], header["records"], *header["shards"]])
 
@@ -163,7 +165,7 @@ class TokenStore:
         """A shard, opened on first use; the oldest one is closed."""
         shard = self._open.get(number)
         if shard is None:
-            path = self.path / self._shards[number]
+            path = self.path / self.shards[number]
             codes = np.load(path, mmap_mode="r", allow_pickle=False)  # checks the header
             shard = _Shard(os.open(path, os.O_RDONLY), codes.offset, codes.dtype)
             self._open[number] = shard
@@ -252,12 +254,17 @@ def begin_store(
 
 
 def commit_index(
-    folder: Path, shards: list[str], rows: NDArray[Any], records: Iterable[dict[str, Any]]
+    folder: Path,
+    shards: list[str],
+    rows: NDArray[Any],
+    records: Iterable[dict[str, Any]],
+    source: str | None = None,
 ) -> None:
     """Write a new index and put it in place of the one before.
 
     shards: names, without suffix, that the rows' `shard` counts in. rows: an `INDEX` array sorted
-    by id, of which this fills in `record`. records: one a row, in the same order.
+    by id, of which this fills in `record`. records: one a row, in the same order. source: where
+    the recordings lie.
     The records file depends on nothing but the clips, not on how they lie in shards.
     """
     header = read_header(folder)
@@ -285,6 +292,7 @@ def commit_index(
         header
         | {
             "complete": True,
+            "source": source,
             "num_clips": len(rows),
             "total_frames": total_frames,
             "hours": total_frames / header["frame_rate"] / 3600,

@@ -7,11 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from audiolm.model.checkpoint import check_format, read_checkpoint
 from audiolm.model.condition_vocabulary import ConditionVocabulary
+from audiolm.run_folder import RunFolder
+from audiolm.tokens import ClipSet, Mix, audio_keys
 
-# Which clips a step is trained on follows from these; a resumed run has the same.
-DATA_SETTINGS = ("path", "mix", "group", "valid_fraction", "batch_size")
+# How clips are dealt out to steps. Which clips there are is for `changed_clips`.
+DATA_SETTINGS = ("group", "valid_fraction", "batch_size")
 
 
 # Settings of the model that say how it computes, not what.
@@ -82,7 +87,85 @@ def comparable(settings: dict[str, Any], conditioning: dict[str, Any]) -> dict[s
         "seed": settings["seed"],
         "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
         **{f"data.{k}": data.get(k) for k in DATA_SETTINGS if k in data},
+        "weights of the stores": list(data.get("stores", {}).values()),
     }
+
+
+def describe_clips(mix: Mix) -> list[dict[str, Any]]:
+    """The clips of each store of a mix, and where it is, as plain data for a checkpoint."""
+    return [
+        {**ClipSet.of(store).settings(), "store": str(RunFolder.as_typed(path).path)}
+        for store in mix.stores
+        for path in [store.path.resolve()]
+    ]
+
+
+def changed_clips(path: Path, mix: Mix) -> list[str]:
+    """What is to be said of the clips of a resumed run, in lines: nothing where they are the same.
+
+    Args:
+        path: the checkpoint.
+        mix: as many stores as the checkpoint has.
+
+    Raises:
+        ValueError: as `compare_clips`.
+    """
+    data = read_checkpoint(path)["hyper_parameters"]["data"] or {}
+    known = data.get("clips")
+    if known is None:
+        stores = [str(store.path.resolve()) for store in mix.stores]
+        return [] if stores == [*data.get("stores", {})] else [NOT_SAID]
+    lines = []
+    for then, store in zip(known, mix.stores, strict=True):
+        remedy = (
+            f"pass the recordings of the run (they were at data.path={data.get('path')}), or its "
+            f"codes, data=store data.path={then['store']}"
+        )
+        now = ClipSet.of(store)
+        if then["fingerprint"] != now.fingerprint:
+            lines += compare_clips(path, then, now, audio_keys(store), str(store.path), remedy)
+    return lines
+
+
+NOT_SAID = "  changed     the run is of a version that did not keep which clips it was trained on"
+
+
+def compare_clips(
+    path: Path,
+    then: dict[str, Any],
+    now: ClipSet,
+    keys: NDArray[np.uint64],
+    where: str,
+    remedy: str,
+) -> list[str]:
+    """What is to be said of clips that are not those of the checkpoint, in lines.
+
+    Which clips there are counts, and not where they are. A collection may have grown.
+
+    Args:
+        path: the checkpoint.
+        then: settings of its `ClipSet`.
+        now: the clips to train on.
+        keys: of their audio.
+        where: they are.
+        remedy: what to pass to get those of the checkpoint.
+
+    Raises:
+        ValueError: more than half of the clips are not there any more.
+    """
+    known = ClipSet.from_settings(then)
+    if known.fingerprint == now.fingerprint:
+        return []
+    share = known.share_in(keys)
+    if share < 0.5:
+        raise ValueError(
+            f"{path} was trained on other clips, {share:.0%} of which are in {where}; {remedy}; or "
+            f"start a new run without ckpt_path"
+        )
+    return [
+        f"  changed     {where} has {now.count:,} clips, the run had {known.count:,} "
+        f"({share:.0%} of these are there)"
+    ]
 
 
 def comparable_conditions(

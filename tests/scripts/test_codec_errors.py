@@ -128,11 +128,18 @@ def test_checkpoints(
         ("quantization.start=0.2", "quantization.start=0.5"),
         ("data.weights={a:2}", "data.weights={}"),
         ("seed=7", "seed=0"),
-        (f"data.path={sounds / 'a'}", "data.path="),
         ("trainer.max_steps=6", "at step 6 already", "trainer.max_steps=6"),
     ):
         result = run_script("train_codec", *tiny, f"ckpt_path={whole}", change)
         refused(result, "last.ckpt", *parts)
+    Path("others").mkdir()
+    for i in range(6):
+        noise = np.random.default_rng(100 + i).normal(0, 0.1, 900 + 10 * i)
+        soundfile.write(f"others/{i}.wav", noise, 800)
+    change = ["data.path=others", "trainer.max_steps=8"]
+    refused(
+        run_script("train_codec", *tiny, f"ckpt_path={whole}", *change), "other clips", "data.path="
+    )
     # Files that are not a codec's checkpoint.
     cut = whole.with_name("cut.ckpt")
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
@@ -148,9 +155,11 @@ def test_checkpoints(
     # A language model's, and the other way round.
     assert run_script("train", *local, "hydra.run.dir=language").code == 0
     other = "language/checkpoints/last.ckpt"
-    refused(run_script("train_codec", *tiny, f"ckpt_path={other}"), "not a checkpoint of a codec")
-    refused(run_script("train", *local, f"ckpt_path={whole}"), "not a checkpoint of audiolm")
-    refused(run_script("generate", f"ckpt_path={whole}"), "not a checkpoint of audiolm")
+    refused(run_script("train_codec", *tiny, f"ckpt_path={other}"), "language is a run of train.py")
+    shutil.copy(other, "alone.ckpt")
+    refused(run_script("train_codec", *tiny, "ckpt_path=alone.ckpt"), "not a checkpoint of a codec")
+    refused(run_script("train", *local, f"ckpt_path={whole}"), "run is a run of train_codec.py")
+    refused(run_script("generate", f"ckpt_path={whole}"), "a checkpoint of a codec", "codec=local")
 
 
 def test_a_codec_of_another_kind(

@@ -170,10 +170,16 @@ def test_checkpoints(workplace: Path, run_script: RunScript, local: list[str]) -
         ("context=2", "context=1.0", "has 1.99"),
         ("seed=7", "seed=0", "7"),
         ("data.batch_size=2", "data.batch_size=4", "2"),
-        ("data.path=.", "data.path="),
         ("trainer.max_steps=6", "at step 6 already", "trainer.max_steps=6"),
     ):
         refused(run_script("train", *local, f"ckpt_path={whole}", change), *parts)
+    others = workplace / "others"
+    others.mkdir()
+    for i in range(20):
+        noise = np.random.default_rng(100 + i).normal(0, 0.1, 1200)
+        soundfile.write(others / f"{i:02d}.wav", noise, 800)
+    change = [f"data.path={others}", "trainer.max_steps=8"]
+    refused(run_script("train", *local, f"ckpt_path={whole}", *change), "other clips", "data.path=")
     # Files that torch reads and that are not ours.
     foreign = torch.load(whole, weights_only=True)
     for key in ("audiolm_format", "hyper_parameters", "state_dict"):

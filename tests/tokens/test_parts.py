@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 import soundfile
 import torch
 
+from audiolm.locks import FileLock
 from audiolm.parallel import Part, check_part
 from audiolm.tokens import TokenStore
 from audiolm.tokens.encoding.locks import StoreLock
@@ -219,7 +219,7 @@ def test_one_who_only_looks_is_not_waited_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("audiolm.tokens.encoding.locks._RETRY_SECONDS", 30.0)
     with StoreLock(tmp_path, Part(0, 2)) as part:
         part.share()
-        looking = filelock.FileLock(tmp_path / ".lock", thread_local=False)
+        looking = FileLock(tmp_path / ".lock")
         looking.acquire()
         threading.Timer(0.1, looking.release).start()
         part.unshare()

@@ -14,6 +14,7 @@ from audiolm.audio.formats.layout import read_layout
 from audiolm.audio.formats.pyav import has_pyav, open_pyav
 from audiolm.audio.formats.sndfile import UnsupportedEncodingError, open_sndfile
 from audiolm.audio.formats.source import Source
+from audiolm.files import user_path
 
 MIN_SAMPLE_RATE = 100
 """Hz. A header below this is damaged; to believe it would blow one second up to minutes."""
@@ -25,7 +26,7 @@ MAX_SAMPLE_RATE = 10_000_000
 @contextmanager
 def open_source(path: Path | str) -> Iterator[Source]:
     """The decoder of a file. Raises AudioError for what is not readable or not audio."""
-    path = Path(path)
+    path = user_path(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
             raise AudioError(path, "not readable: not a regular file")

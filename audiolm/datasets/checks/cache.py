@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 from numpy.typing import NDArray
 
 from audiolm.datasets.checks.measure import MEASURED, Fault, Measurement
 from audiolm.files import atomic_file, hash64, json_line
+from audiolm.locks import FileLock
 
 _NAME = "measured-1-"
 _MAX_FILES = 16  # more are merged
@@ -133,19 +133,21 @@ class CheckCache:
         """Make one file of many, unless another process is at it."""
         if len(self._files()) <= _MAX_FILES:
             return
+        lock = FileLock(self.folder / ".merge.lock")
+        if not lock.acquire(timeout=0):
+            return
         try:
-            with filelock.FileLock(self.folder / ".merge.lock", timeout=0):
-                files = self._files()
-                stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-                name = f"{_NAME}{stamp}-{secrets.token_hex(4)}.jsonl"
-                with atomic_file(self.folder / name) as merged:
-                    for path in files:
-                        with open(path, "rb") as file:
-                            shutil.copyfileobj(file, merged)
+            files = self._files()
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+            name = f"{_NAME}{stamp}-{secrets.token_hex(4)}.jsonl"
+            with atomic_file(self.folder / name) as merged:
                 for path in files:
-                    path.unlink()
-        except filelock.Timeout:
-            pass
+                    with open(path, "rb") as file:
+                        shutil.copyfileobj(file, merged)
+            for path in files:
+                path.unlink()
+        finally:
+            lock.release()
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob(f"{_NAME}*.jsonl"))

@@ -23,7 +23,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
@@ -35,7 +34,8 @@ from audiolm.datasets.checks.measure import AUDIO, MEASURED, Fault, Measurement,
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
 from audiolm.datasets.clip import Clip, SkippedClip
-from audiolm.files import hash64
+from audiolm.files import hash64, user_path
+from audiolm.locks import FileLock
 from audiolm.parallel import Part, as_a_workers_death, check_part, worker_settings
 
 __all__ = ["AUDIO", "CheckReport", "check_clips"]
@@ -72,7 +72,7 @@ def check_clips(
     check_part(part)
     ordered, unusable = _select(clips, part)
     collection = Collection(ordered, np.zeros(len(ordered), MEASURED), {}, [])
-    cache_dir = Path(cache_dir)
+    cache_dir = user_path(cache_dir)
     with _lock(cache_dir, part):
         _measure_all(collection, CheckCache(cache_dir), num_workers, show_progress)
     return apply_rules(collection, unusable, rules, part, known)
@@ -249,14 +249,13 @@ class _Progress:
 
 @contextmanager
 def _lock(cache_dir: Path, part: Part) -> Iterator[None]:
-    """Hold a part alone. The system lets go of the lock when its process ends, however."""
+    """Hold a part alone, until this process ends, however."""
     cache_dir.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(cache_dir / f".check-{part.number}-of-{part.count}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
+    lock = FileLock(cache_dir / f".check-{part.number}-of-{part.count}.lock")
+    if not lock.acquire(timeout=0):
         print(
-            f"waiting: another process is checking with {cache_dir} (Ctrl-C to stop waiting)",
+            f"waiting: another process is checking with {cache_dir}: {lock.holder()} "
+            f"(Ctrl-C to stop waiting)",
             file=sys.stderr,
         )
         lock.acquire()

@@ -74,6 +74,7 @@ def finish_store(
     split_hashes: NDArray[np.uint64],
     held: EncodedClips,
     reasons: Mapping[int, str],
+    source: str,
 ) -> None:
     """Put the new index in place.
 
@@ -83,6 +84,7 @@ def finish_store(
         split_hashes: of each clip that the check kept.
         held: the clips in shards.
         reasons: why there are no codes, by the key of the audio.
+        source: where the recordings lie.
 
     Raises:
         ValueError: there are no codes at all.
@@ -97,7 +99,7 @@ def finish_store(
             f"{skipped[len(report.skipped)]}"
         )
     index, shards = _index(report, split_hashes, kept, held, rows[kept])
-    commit_index(store, shards, index, _records(report, kept, index["frames"]))
+    commit_index(store, shards, index, _records(report, kept, index["frames"]), source)
     remove_markers(store)
 
 

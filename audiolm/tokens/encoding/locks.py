@@ -3,7 +3,7 @@
     .lock             held by a whole run all the time, by a part while it begins and finishes
     .part-0-of-2.lock held by that part all the time
 
-The system lets go of a process's locks when it ends, however it does.
+Nobody holds a lock whose process has ended, however it did; see `audiolm.locks`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-import filelock
-
+from audiolm.locks import FileLock
 from audiolm.parallel import Part
 
 _RETRY_SECONDS = 0.25
@@ -30,9 +29,9 @@ class StoreLock:
     def __init__(self, store: Path, part: Part) -> None:
         self._store = store
         self._part = part
-        self._main = filelock.FileLock(store / ".lock")
+        self._main = FileLock(store / ".lock")
         self._own = store / f".part-{part.number}-of-{part.count}.lock"
-        self._held: filelock.BaseFileLock | None = None
+        self._held: FileLock | None = None
         self._announced = False
 
     def __enter__(self) -> StoreLock:
@@ -42,12 +41,13 @@ class StoreLock:
             if self._part.count == 1 and not busy:
                 return self
             if self._part.count > 1 and self._own not in busy:
-                self._held = filelock.FileLock(self._own)
-                self._held.acquire(timeout=0)
-                return self
+                held = FileLock(self._own)
+                if held.acquire(timeout=0):
+                    self._held = held
+                    return self
             # Not while holding the lock that those who are waited for need in order to finish.
             self._main.release()
-            self._tell()
+            self._tell(FileLock(busy[0]) if busy else self._main)
             time.sleep(_RETRY_SECONDS)
 
     def __exit__(
@@ -80,27 +80,24 @@ class StoreLock:
         for path in self._store.glob(".part-*.lock"):
             if self._held is not None and path == self._own:
                 continue
-            lock = filelock.FileLock(path)
-            try:
-                lock.acquire(timeout=0)
-            except filelock.Timeout:
-                busy.append(path)
-            else:
+            lock = FileLock(path)
+            if lock.acquire(timeout=0):
                 lock.release()
+            else:
+                busy.append(path)
         return busy
 
     def _take_main(self) -> None:
-        try:
-            # Those who wait hold it for a moment, to look: that is not another one at work.
-            self._main.acquire(timeout=_RETRY_SECONDS, poll_interval=_LOOK_SECONDS)
-        except filelock.Timeout:
-            self._tell()
-            self._main.acquire(poll_interval=_RETRY_SECONDS)
+        # Those who wait hold it for a moment, to look: that is not another one at work.
+        if not self._main.acquire(timeout=_RETRY_SECONDS, poll=_LOOK_SECONDS):
+            self._tell(self._main)
+            self._main.acquire(poll=_RETRY_SECONDS)
 
-    def _tell(self) -> None:
+    def _tell(self, lock: FileLock) -> None:
         if not self._announced:
             print(
-                f"waiting: another process is preparing {self._store} (Ctrl-C to stop waiting)",
+                f"waiting: another process is preparing {self._store}: {lock.holder()} "
+                f"(Ctrl-C to stop waiting)",
                 file=sys.stderr,
             )
             self._announced = True

@@ -26,9 +26,7 @@ Letters: C audio channels, N audio samples, K codebooks, T codec frames.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,12 +38,13 @@ from numpy.typing import NDArray
 
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.clip import SkippedClip
-from audiolm.files import hash64
+from audiolm.files import hash64, user_path
 from audiolm.parallel import Part, check_part
 from audiolm.tokens.encoding.decode import DecodeJob, Recording
 from audiolm.tokens.encoding.encode import Encoded, encode_jobs
 from audiolm.tokens.encoding.finish import all_skipped, finish_store, join_sections
 from audiolm.tokens.encoding.locks import StoreLock
+from audiolm.tokens.encoding.places import removed_clips
 from audiolm.tokens.encoding.plan import Plan, make_plan
 from audiolm.tokens.encoding.sections import Framing
 from audiolm.tokens.parts import how_to_finish, read_skipped, write_marker
@@ -71,7 +70,8 @@ class PrepareSummary:
     files, hours, frames: of the whole store, or of what is there of it where parts are missing.
     encoded, reused: how many of the files were encoded now, and were there already. encoded_hours:
     what was encoded now. seconds: that all of it took. missing_parts: numbers; while there are any,
-    the store is not finished, and `skipped` does not know of theirs.
+    the store is not finished, and `skipped` does not know of theirs. removed: clips that were in
+    the store and are not in the collection any more.
     """
 
     store_dir: Path
@@ -85,6 +85,7 @@ class PrepareSummary:
     seconds: float
     part: Part
     missing_parts: tuple[int, ...]
+    removed: int = 0
 
     @property
     def xrealtime(self) -> float:
@@ -105,6 +106,9 @@ class PrepareSummary:
         if len(self.skipped) > max_skipped:
             rest = len(self.skipped) - max_skipped
             lines.append(f"  and {rest:,} more, see {self.store_dir / 'left_out.json'}")
+        if self.removed:
+            gone = "clips of the store are" if self.removed > 1 else "clip of the store is"
+            lines.append(f"removed   {self.removed:,} {gone} not among the recordings any more")
         if self.missing_parts:
             lines.append(
                 f"{self.part} is done; {how_to_finish(self.part.count, self.missing_parts)}"
@@ -115,29 +119,13 @@ class PrepareSummary:
         return "\n".join(self.lines())
 
 
-def named_after(path: str | Path, *more: str | int) -> str:
-    """NAME-HASH: of a folder or file, with a hash of its absolute path and of what else counts."""
-    absolute = Path(path).resolve()
-    what = json.dumps([absolute.as_posix(), *more])
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", absolute.name).strip("-.") or "store"
-    return f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:10]}"
-
-
-def default_store_dir(root: str | Path, path: str | Path, codec: Codec) -> Path:
-    """Where the codes of the recordings at `path` go by default: `root/NAME-HASH`.
-
-    The hash is of the absolute path, the codec's fingerprint and its number of codebooks: another
-    codec, or another folder of the same name, has another store.
-    """
-    return Path(root) / named_after(path, codec.fingerprint, codec.num_codebooks)
-
-
 def prepare_store(
     report: CheckReport,
     codec: Codec,
     store_dir: str | Path,
     *,
     group: str | None = None,
+    source: str | Path | None = None,
     part: Part = Part(0, 1),  # noqa: B008
     num_workers: int = 0,
     batch_seconds: float = 120.0,
@@ -153,6 +141,8 @@ def prepare_store(
 
     group: the column (or label, text) whose clips of one value are split off together; None: each
         clip by itself.
+    source: where the recordings lie, by which a store of others is told; None: the folder that
+        holds all of them.
     part: encode only this part of the work. All parts may run at the same time, with the same
         `store_dir` or each with its own; which then have to be put together. The part that finds
         everything there finishes the store. A whole run waits for parts that are running, as does
@@ -162,9 +152,9 @@ def prepare_store(
         codec takes from it as much at a time as its device likes.
     section_seconds: longer recordings are encoded in sections of about this, in constant memory.
     shard_seconds: at most about this much work is lost by a kill, or what is being encoded.
-    Raises ValueError where the store is of another codec, where nothing can be read, and for a
-    group that no clip has; ChildProcessError where a worker dies. Ctrl-C and any kill keep what was
-    encoded; the next run resumes there.
+    Raises ValueError where the store is of another codec, or of other recordings most of which
+    would leave it, where nothing can be read, and for a group that no clip has; ChildProcessError
+    where a worker dies. Ctrl-C and any kill keep what was encoded; the next run resumes there.
     """
     started = time.perf_counter()
     check_part(part)
@@ -172,21 +162,23 @@ def prepare_store(
     work = _Preparation(
         report,
         codec,
-        Path(store_dir),
+        user_path(store_dir),
         _split_hashes(report, group),
         make_plan(report.audio, Framing.of(codec, section_seconds), batch_seconds, part.count),
         part,
+        str(user_path(source).resolve()) if source is not None else _common_folder(report),
     )
     work.store.mkdir(parents=True, exist_ok=True)
     with StoreLock(work.store, part) as lock:
-        work.begin(lock)
+        removed = work.begin(lock)
         lock.share()
         encoded, marker = work.encode(shard_seconds, num_workers, show_progress)
         lock.unshare()
         # Before markers go: why there are no codes, in all parts that are done.
         reasons = read_skipped(work.store, part.count, work.plan.name) | encoded.skipped
         held, missing = work.complete(marker, reasons, lock)
-        return work.summary(encoded, held, reasons, missing, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return work.summary(encoded, held, reasons, missing, removed, seconds)
 
 
 @dataclass(frozen=True)
@@ -199,14 +191,20 @@ class _Preparation:
     split_hashes: NDArray[np.uint64]
     plan: Plan
     part: Part
+    source: str
 
     @property
     def shards(self) -> StoreShards:
         return StoreShards(self.store, self.codec.num_codebooks, self.codec.codebook_size)
 
-    def begin(self, lock: StoreLock) -> None:
-        """Claim the folder for the codec, and clear away what a kill has left."""
+    def begin(self, lock: StoreLock) -> int:
+        """Claim the folder for the codec, and clear away what a kill has left.
+
+        Returns:
+            how many clips will leave the store.
+        """
         codec = self.codec
+        removed = removed_clips(self.store, self.report, self.source)
         begin_store(
             self.store,
             codec.identity(),
@@ -216,6 +214,7 @@ class _Preparation:
         )
         if lock.alone():
             remove_unfinished(self.store)
+        return removed
 
     def encode(
         self, shard_seconds: float, num_workers: int, show_progress: bool
@@ -252,7 +251,7 @@ class _Preparation:
             held, missing = join_sections(self.shards, self.plan, reasons)
             assert self.part.number not in missing, "what was to be encoded is not there"
             if not missing:
-                finish_store(self.store, self.report, self.split_hashes, held, reasons)
+                finish_store(self.store, self.report, self.split_hashes, held, reasons, self.source)
         if not missing and lock.alone():
             remove_shards(self.store, SECTIONS)
         return held, missing
@@ -263,6 +262,7 @@ class _Preparation:
         held: EncodedClips,
         reasons: Mapping[int, str],
         missing_parts: tuple[int, ...],
+        removed: int,
         seconds: float,
     ) -> PrepareSummary:
         keys = self.report.audio["key"]
@@ -282,7 +282,17 @@ class _Preparation:
             seconds=seconds,
             part=self.part,
             missing_parts=missing_parts,
+            removed=removed,
         )
+
+
+def _common_folder(report: CheckReport) -> str:
+    """The innermost folder that holds all recordings; nothing where there is none."""
+    folders = {os.path.dirname(os.path.abspath(clip.path)) for clip in report.kept}
+    try:
+        return os.path.commonpath(folders)
+    except ValueError:  # on several drives
+        return ""
 
 
 def _check_report(report: CheckReport) -> None:

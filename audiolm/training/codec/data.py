@@ -27,7 +27,7 @@ from audiolm.audio import AudioError, find_audio_files, stream_audio
 from audiolm.batches.buckets import StepSampler
 from audiolm.batches.loaders import StepLoader
 from audiolm.batches.splits import split_by_hash
-from audiolm.files import hash64, replacing
+from audiolm.files import hash64, replacing, user_path
 from audiolm.parallel import ignore_interrupts
 from audiolm.training.codec.augment import (
     add_noise,
@@ -72,7 +72,7 @@ class Waveforms:
     """
 
     def __init__(self, folder: Path, cache: Path, sample_rate: int, channels: int) -> None:
-        self.folder = Path(folder)
+        self.folder = user_path(folder)
         self.sample_rate = sample_rate
         files = find_audio_files(self.folder)
         stats = [file.stat() for file in files]

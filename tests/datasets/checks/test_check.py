@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import pytest
 import soundfile
@@ -27,6 +26,7 @@ from audiolm.datasets.checks.rules import Rule, Rules
 from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.datasets.folder import folder_clips
 from audiolm.files import hash64
+from audiolm.locks import FileLock
 from audiolm.parallel import Part
 
 from ...hostile import build
@@ -609,11 +609,10 @@ def test_two_processes_take_turns(folder, tmp_path, monkeypatch, capfd, count_me
 
 
 def _is_free(path: Path) -> bool:
-    try:
-        with filelock.FileLock(path, timeout=0):
-            return True
-    except filelock.Timeout:
-        return False
+    lock = FileLock(path)
+    free = lock.acquire(timeout=0)
+    lock.release()
+    return free
 
 
 def test_rubbish_of_a_killed_process_goes_after_a_while(folder, tmp_path):
