@@ -74,6 +74,7 @@ class TokenStore:
     codec: the identity of the codec that made the codes. num_codebooks K, codebook_size V,
     frame_rate in frames a second, total_frames, hours. shards: names of the files of codes.
     source: where the recordings lay when they were encoded; None in stores of before.
+    way_to_source: the same, seen from the store.
     Raises FileNotFoundError where there is no store, ValueError where it is unfinished, damaged or
     of another version.
     """
@@ -98,6 +99,7 @@ class TokenStore:
         self.total_frames: int = header["total_frames"]
         self.hours: float = header["hours"]
         self.source: str | None = header.get("source")
+        self.way_to_source: str | None = header.get("way_to_source")
         self._num_clips: int = header["num_clips"]
         self._index_name: str = header["index"]["name"]
         self._records_name: str = header["records"]["name"]
@@ -293,6 +295,7 @@ def commit_index(
         | {
             "complete": True,
             "source": source,
+            "way_to_source": None if source is None else os.path.relpath(source, folder.resolve()),
             "num_clips": len(rows),
             "total_frames": total_frames,
             "hours": total_frames / header["frame_rate"] / 3600,

@@ -13,7 +13,8 @@ import yaml
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.run_folder import RunFolder, claim_folder
 
-from .conftest import Result, RunScript
+from .conftest import RunScript
+from .test_errors import refused
 
 OWN = ["optim.lr=3e-3", "optim.weight_decay=0.2", "callbacks.ema.decay=0.9"]
 """Settings of the run below that are not the defaults."""
@@ -45,12 +46,6 @@ def content(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
-
-
-def refused(result: Result, *parts: str) -> None:
-    assert result.code == 2 and "Traceback" not in result.err, result
-    (line,) = [line for line in result.err.splitlines() if line.startswith("error: ")]
-    assert all(part in line for part in parts), line
 
 
 def test_a_start_that_is_refused_changes_nothing(

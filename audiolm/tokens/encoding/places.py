@@ -80,6 +80,8 @@ def _lay_elsewhere(store: TokenStore, path: Path) -> bool:
 
     By some of the clips. What is in the files is compared when they are prepared.
     """
+    if store.way_to_source is not None and (store.path / store.way_to_source).exists():
+        return False  # they were moved together
     clips = np.unique(np.linspace(0, len(store) - 1, _LOOKED_AT).astype(int)).tolist()
     records = [store.record(clip) for clip in clips]
     return all(
