@@ -62,7 +62,8 @@ def generate(cfg: DictConfig, request: Request, raw: BinaryIO | None) -> None:
     """Generate the samples, and write them to `raw`, or to files where it is None."""
     checkpoint = find_checkpoint(cfg.ckpt_path)
     if raw is None:
-        check_writable(checkpoint.parent if cfg.out is None else user_path(cfg.out), "out", folder=True)
+        folder = checkpoint.parent if cfg.out is None else user_path(cfg.out)
+        check_writable(folder, "out", folder=True)
     synthesizer = Synthesizer.load(checkpoint, cfg.device, cfg.codec_repository)
     print(f"checkpoint {checkpoint}, step {synthesizer.trained.step:,}", flush=True)
     job = synthesizer.prepare(request)
