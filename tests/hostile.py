@@ -42,7 +42,8 @@ class Case:
     reason: str = ""
     """Regular expression that is found in the reason for which the file is skipped."""
     trait: str = ""
-    """Of served files whose content is odd: silent, clipped, offset or short."""
+    """Of served files whose content is odd: silent, out of phase, unscaled, clipped, offset
+    or short."""
     listed: bool = True
     """Whether a search of the folder lists it."""
 
@@ -235,9 +236,20 @@ def _contents(pack: _Pack) -> None:
     ):
         _stored(pack, name, samples)
         pack.serve(name, _floats(samples), trait=trait)
+    first, second = noise("contents/inverse.wav"), noise("contents/inverse.flac")
+    for name, samples in (
+        ("contents/inverse.wav", np.concatenate([first, -first])),
+        ("contents/inverse.flac", np.concatenate([second, -second, second, -second])),
+    ):
+        _stored(pack, name, samples)
+        pack.serve(name, _floats(samples), trait="out of phase")
     beyond = 3 * noise("contents/beyond_full_scale.wav", bits=20)
     _stored(pack, "contents/beyond_full_scale.wav", beyond, subtype="FLOAT")
     pack.serve("contents/beyond_full_scale.wav", _floats(beyond), trait="clipped")
+    for name, bits in (("contents/integers_16.wav", 16), ("contents/integers_24.wav", 24)):
+        integers = noise(name, bits=bits) * 2.0 ** (bits - 1)
+        _stored(pack, name, integers, subtype="FLOAT")
+        pack.serve(name, _floats(integers), trait="unscaled")
     for name, value, subtype in (
         ("contents/nan.wav", np.nan, "FLOAT"),
         ("contents/inf.wav", np.inf, "FLOAT"),

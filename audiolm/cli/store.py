@@ -45,7 +45,7 @@ def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareS
     """Check the config's recordings, and make or bring up to date the store of their codes."""
     store_dir = store_folder(cfg, codec)
     check_settings(cfg, store_dir)
-    report = check(cfg, known=stored_ids(store_dir))
+    report = check(cfg, known=stored_ids(store_dir), channels=codec.channels)
     summary = prepare_store(
         report,
         codec,
@@ -96,11 +96,14 @@ def store_folder(cfg: DictConfig, codec: EncodecCodec) -> Path:
 
 
 def check(
-    cfg: DictConfig, part: Part = WHOLE, known: NDArray[np.uint64] | None = None
+    cfg: DictConfig,
+    part: Part = WHOLE,
+    known: NDArray[np.uint64] | None = None,
+    channels: int = 1,
 ) -> CheckReport:
     """Decode what was not before, say what is there and what is wrong, and stop for too much of it.
 
-    known: hashes of the clips' ids that the store holds already.
+    known: hashes of the clips' ids that the store holds already. channels: of the codec.
     """
     rules: Any = OmegaConf.to_container(cfg.rules, resolve=True)
     report = check_clips(
@@ -110,6 +113,7 @@ def check(
         num_workers=check_workers(cfg.prepare.check_workers),
         part=part,
         known=known,
+        channels=channels,
     )
     file = CHECKS / f"{named_after(cfg.data.path)}.json"
     if part != WHOLE:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from audiolm.datasets.checks.measure import AUDIO, Fault
 from audiolm.datasets.checks.report import CheckReport, Finding, RuleCount, Totals
-from audiolm.datasets.checks.rules import FAULTS, ON_SOUND, Rules
+from audiolm.datasets.checks.rules import FAULTS, ON_SOUND, Rules, mixed
 from audiolm.datasets.clip import Clip, SkippedClip
 from audiolm.files import hash64
 from audiolm.parallel import Part
@@ -46,13 +46,15 @@ def apply_rules(
     rules: Rules,
     part: Part,
     known: NDArray[np.uint64] | None,
+    channels: int = 1,
 ) -> CheckReport:
     """Apply the rules to what was measured. unusable: rows that the source could not use.
 
-    part, known: see `check_clips`.
+    part, known, channels: see `check_clips`.
     """
     clips, rows, faults = collection.clips, collection.rows, collection.faults
     nowhere = np.zeros(0, np.int64)
+    judged = mixed(rows, channels)
     found = _Outcome(collection, unusable, rules)
     for name in FAULTS:
         of_rule = [i for i in sorted(faults) if faults[i].rule == name]
@@ -62,8 +64,8 @@ def apply_rules(
         indices = nowhere
         if rules[name].action != "off":
             indices = np.flatnonzero(found.sound)
-            indices = indices[rules.broken(name, rows[indices])]
-        found.add(name, indices, (rules.reason(name, rows[i]) for i in indices))
+            indices = indices[rules.broken(name, judged[indices])]
+        found.add(name, indices, (rules.reason(name, judged[i]) for i in indices))
     indices = nowhere
     if rules.text_missing.action != "off":
         sound = np.flatnonzero(found.sound).tolist()

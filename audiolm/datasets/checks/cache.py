@@ -1,10 +1,11 @@
 """What clips were measured as, on disk, so that each is decoded once.
 
-    measured-1-20260131T120000-1f2e3d4c.jsonl    one line a clip; 1 is the layout's version
+    measured-2-20260131T120000-1f2e3d4c.jsonl    one line a clip; 2 is the version
 
 A file is written whole every `seconds` and never changed, so a kill loses at most that much work;
 many files are merged into one. Several processes may share a folder. An entry counts for a file of
-this absolute path, size and time of last change, and for these seconds of it.
+this absolute path, size and time of last change, and for these seconds of it. The version rises
+with what a line holds, and with how files are read: what was measured otherwise is measured again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from audiolm.datasets.checks.measure import MEASURED, Fault, Measurement
 from audiolm.files import atomic_file, hash64, json_line
 from audiolm.locks import FileLock
 
-_NAME = "measured-1-"
+_NAME = "measured-2-"
 _MAX_FILES = 16  # more are merged
 _ROWS = 65536  # lines turned into an array at a time
 _STALE = 3600.0  # seconds after which a temporary file is what a killed process left
@@ -96,6 +97,7 @@ class CheckCache:
             self._format_number(measured.format),
             measured.peak,
             measured.rms,
+            measured.mix_rms,
             measured.offset,
             measured.clipped,
         )

@@ -54,6 +54,7 @@ def check_clips(
     num_workers: int,
     part: Part = Part(0, 1),  # noqa: B008
     known: NDArray[np.uint64] | None = None,
+    channels: int = 1,
     show_progress: bool = True,
 ) -> CheckReport:
     """Decode what was not decoded before, and tell which clips can be used and what is wrong.
@@ -64,6 +65,7 @@ def check_clips(
     known: `hash64` of the ids that the store holds already. Of exact duplicates the one kept is
         known, so that no audio changes its split as data grows; else the one in the most protected
         split that its source names (test, valid, train, none); else the first by id.
+    channels: of the codec, 1 or 2: what is mixed for it is judged by the mix.
 
     A second process on the same part waits, and finds everything measured. Raises ValueError for
     two clips of one id and for no clips at all; see `CheckReport.enforce` for too many bad ones.
@@ -75,7 +77,7 @@ def check_clips(
     cache_dir = user_path(cache_dir)
     with _lock(cache_dir, part):
         _measure_all(collection, CheckCache(cache_dir), num_workers, show_progress)
-    return apply_rules(collection, unusable, rules, part, known)
+    return apply_rules(collection, unusable, rules, part, known, channels)
 
 
 def _select(

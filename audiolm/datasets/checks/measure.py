@@ -33,11 +33,12 @@ MEASURED = np.dtype(
         ("format", np.int16),  # index in a list of names
         ("peak", np.float32),
         ("rms", np.float32),
+        ("mix_rms", np.float32),
         ("offset", np.float32),
         ("clipped", np.float32),
     ]
 )
-"""A `Measurement` as a row of 56 bytes; zeros for a clip that cannot be decoded."""
+"""A `Measurement` as a row of 60 bytes; zeros for a clip that cannot be decoded."""
 
 NEAR_FULL_SCALE = 0.98
 """A peak from here on may be clipping: 8-bit PCM ends at 0.992, A-law at 0.984, mu-law at 0.980."""
@@ -57,6 +58,7 @@ class Measurement(NamedTuple):
     format: container and encoding, as libsndfile names them: "FLAC PCM_16".
     peak: the largest magnitude.
     rms: about each channel's mean, so that a constant is silence.
+    mix_rms: the same of the mean over channels, which is what a mono codec gets.
     offset: the mean of the channel where it is furthest from zero, as a magnitude.
     clipped: share of the samples that are clipped. A sample is, where it is one of three or
         more in a row at exactly the channel's own highest (or lowest) value, and that is
@@ -71,6 +73,7 @@ class Measurement(NamedTuple):
     format: str
     peak: float
     rms: float
+    mix_rms: float
     offset: float
     clipped: float
 
@@ -124,6 +127,7 @@ class _Statistics:
         self._hash = hashlib.blake2b(f"{sample_rate} {channels}\n".encode(), digest_size=8)
         self._sum = np.zeros(channels)
         self._squares = np.zeros(channels)
+        self._mix_sum = self._mix_squares = 0.0
         self._highest = _Plateau(channels)
         self._lowest = _Plateau(channels)
 
@@ -135,12 +139,20 @@ class _Statistics:
         exact = block.astype(np.float64)
         self._sum += exact.sum(axis=1)
         self._squares += np.einsum("cn,cn->c", exact, exact)
+        if self._channels > 1:
+            mix = exact.mean(axis=0)
+            self._mix_sum += float(mix.sum())
+            self._mix_squares += float(mix @ mix)
         self._highest.add(block)
         self._lowest.add(-block)
 
     def measurement(self, audio_format: str) -> Measurement:
         mean = self._sum / self.num_samples
         variance = np.maximum(self._squares / self.num_samples - mean**2, 0.0)
+        rms = math.sqrt(variance.mean())
+        mix_variance = (
+            self._mix_squares / self.num_samples - (self._mix_sum / self.num_samples) ** 2
+        )
         clipped = self._highest.finish() + self._lowest.finish()
         return Measurement(
             key=int.from_bytes(self._hash.digest(), "little"),
@@ -151,7 +163,8 @@ class _Statistics:
             peak=abs(
                 float(np.maximum(self._highest.values, self._lowest.values).max())
             ),  # not -0.0
-            rms=math.sqrt(variance.mean()),
+            rms=rms,
+            mix_rms=rms if self._channels == 1 else math.sqrt(max(mix_variance, 0.0)),
             offset=float(np.abs(mean).max()),
             clipped=clipped / (self.num_samples * self._channels),
         )

@@ -31,6 +31,9 @@ class Rules:
 
     max_dropped: share of the hours that one rule may drop; more is refused.
     silent: rms about the mean, in dBFS, below the threshold.
+    out_of_phase: of what is mixed for the codec, the level of the mean over channels beside that of
+        the channels, in dB, below the threshold; see `mixed`.
+    unscaled: peak above the threshold, where full scale is 1: integers that were saved as floats.
     too_short, very_long: seconds below, above the threshold.
     clipped: share of the samples that are, above the threshold; see `measure.Measurement`.
     offset: mean of a channel, as a share of full scale, above the threshold.
@@ -41,6 +44,8 @@ class Rules:
 
     max_dropped: float = 0.5
     silent: Rule = field(default=Rule("drop", -70.0))
+    out_of_phase: Rule = field(default=Rule("drop", -20.0))
+    unscaled: Rule = field(default=Rule("drop", 16.0))
     too_short: Rule = field(default=Rule("drop", 0.1))
     very_long: Rule = field(default=Rule("report", 3600.0))
     clipped: Rule = field(default=Rule("report", 0.001))
@@ -131,19 +136,49 @@ def _decibels(amplitude: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(20 * np.log10(amplitude))
 
 
-ON_SOUND = ("silent", "too_short", "very_long", "clipped", "offset")
+def _mix_level(measured: NDArray[Any]) -> NDArray[Any]:
+    """dB of the mono mix beside its channels: 0 where these are alike, also for silence.
+
+    Channels that have nothing in common give -10 log10(channels).
+    """
+    level = np.where(measured["rms"] > 0, measured["rms"], 1.0)
+    return _decibels(np.where(measured["rms"] > 0, measured["mix_rms"], 1.0) / level)
+
+
+def mixed(measured: NDArray[Any], channels: int) -> NDArray[Any]:
+    """`MEASURED` rows as a codec of so many channels gets them: without a mix where it makes none.
+
+    See `audiolm.audio.convert_channels`.
+    """
+    as_they_are = measured.copy()
+    kept = measured["channels"] == channels
+    as_they_are["mix_rms"][kept] = measured["rms"][kept]
+    return as_they_are
+
+
+ON_SOUND = ("silent", "out_of_phase", "unscaled", "too_short", "very_long", "clipped", "offset")
 """Rules that one clip's sound decides."""
 
 _QUANTITIES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "silent": lambda measured: _decibels(measured["rms"]),
+    "out_of_phase": lambda measured: _mix_level(measured),
+    "unscaled": lambda measured: measured["peak"],
     "too_short": lambda measured: measured["num_samples"] / measured["sample_rate"],
     "very_long": lambda measured: measured["num_samples"] / measured["sample_rate"],
     "clipped": lambda measured: measured["clipped"],
     "offset": lambda measured: measured["offset"],
 }
-_UPPER = ("very_long", "clipped", "offset")  # limits that are not to be exceeded
+_UPPER = ("unscaled", "very_long", "clipped", "offset")  # limits that are not to be exceeded
 _REASONS = {
     "silent": "silent: rms {value:.1f} dBFS, below {threshold:g}",
+    "out_of_phase": (
+        "out of phase: its channels cancel, the mono mix is at {value:.1f} dB beside them, below "
+        "{threshold:g}; keep one channel of it"
+    ),
+    "unscaled": (
+        "unscaled: peak {value:,.0f} where full scale is 1, above {threshold:g}, as of integers "
+        "saved as floats; divide it by their full scale"
+    ),
     "too_short": "too short: {value:.3f} s, below {threshold:g} s",
     "very_long": "very long: {value:.0f} s, above {threshold:g} s",
     "clipped": "clipped: {value:.2%} of the samples, above {threshold:.2%}",

@@ -63,10 +63,12 @@ BAD = {
     "worse/loud.wav": ("clipped", "report"),
     "worse/nan.wav": ("not_finite", "drop"),
     "worse/offset.wav": ("offset", "report"),
+    "worse/phase.wav": ("out_of_phase", "drop"),
     "worse/same.flac": ("duplicate", "drop"),
     "worse/short.wav": ("too_short", "drop"),
     "worse/silent.wav": ("silent", "drop"),
     "worse/text.wav": ("unreadable", "drop"),
+    "worse/integers.wav": ("unscaled", "drop"),
 }
 RULES = Rules(very_long=Rule("report", 3.0))
 
@@ -81,11 +83,14 @@ def add_bad(folder: Path) -> None:
     write(bad / "loud.wav", np.clip(3 * np.sin(np.arange(RATE) / 20), -1, 1))
     write(bad / "nan.wav", np.where(np.arange(RATE) == 5000, np.nan, noise(1, 103)), "FLOAT")
     write(bad / "offset.wav", noise(1, 104) * 0.1 + 0.3)
+    write(bad / "phase.wav", np.outer(noise(1, 107), [1, -1]))
     samples, _ = soundfile.read(folder / "sub 1" / "07.wav", dtype="int16")
     write(bad / "same.flac", samples)
     write(bad / "short.wav", noise(0.05, 105))
     write(bad / "silent.wav", noise(1, 106, level=1e-5))
     (bad / "text.wav").write_text("hello")
+    integers = np.rint(2**15 * noise(0.5, 108))
+    write(bad / "integers.wav", np.concatenate([integers, -integers]), "FLOAT")
 
 
 def check(clips: Path | Iterable[Clip | SkippedClip], cache: Path, **changes: Any) -> CheckReport:
@@ -157,22 +162,22 @@ def test_every_rule_finds_its_file_and_nothing_else(folder, tmp_path):
     assert report.counts["text_missing"].action == "off"
     # A file that cannot be decoded counts as long as the others are on average.
     known = report.totals.hours
-    assert report.counts["unreadable"].hours == pytest.approx(known / 36)
-    assert report.counts["unreadable"].share == pytest.approx(1 / 39)
-    assert report.counts["very_long"].share == pytest.approx(3.5 / 3600 / (known * 39 / 36))
+    assert report.counts["unreadable"].hours == pytest.approx(known / 38)
+    assert report.counts["unreadable"].share == pytest.approx(1 / 41)
+    assert report.counts["very_long"].share == pytest.approx(3.5 / 3600 / (known * 41 / 38))
 
 
 def test_the_table(folder, tmp_path):
     add_bad(folder)
     lines = check(folder, tmp_path / "cache").lines(max_paths=1)
-    assert lines[0].startswith("checked    39 files, 0.00")
+    assert lines[0].startswith("checked    41 files, 0.00")
     assert lines[1:4] == [
-        "formats    WAV PCM_16 (35), FLAC PCM_16 (1)",
-        "rates      8,000 Hz (36)",
-        "channels   1 (36)",
+        "formats    WAV PCM_16 (36), FLAC PCM_16 (1), WAV FLOAT (1)",
+        "rates      8,000 Hz (38)",
+        "channels   1 (37), 2 (1)",
     ]
     assert lines[4].startswith("durations  0.05 s to 3.5 s, median ")
-    assert lines[5].endswith("skipped 6")
+    assert lines[5].endswith("skipped 8")
     for rule, action in BAD.values():
         line = next(i for i, line in enumerate(lines) if line.startswith(rule))
         assert lines[line].split()[1:3] == [action, "1"]
@@ -251,6 +256,28 @@ def test_times_of_a_list_are_clips_of_their_own(tmp_path):
 
 
 # ---- Exact duplicates
+
+
+def test_channels_that_cancel_are_told_apart_from_silence_and_from_stereo(tmp_path):
+    """What is judged is what the codec gets: a mono codec the mix, a stereo codec both channels."""
+    folder, first, second = tmp_path / "recordings", noise(1, 1), noise(1, 2)
+    array = np.stack([noise(1, 10 + i) for i in range(8)])
+    for name, channels in {
+        "inverse.wav": [first, -first],
+        "nearly.wav": [second, -0.95 * second],
+        "quad.wav": [noise(1, 3), -noise(1, 3), noise(1, 4), -noise(1, 4)],
+        "alike.wav": [noise(1, 5), noise(1, 5)],
+        "unlike.wav": [noise(1, 6), noise(1, 7)],
+        "left.wav": [noise(1, 8), np.zeros(RATE)],
+        "array.wav": array,
+    }.items():
+        write(folder / name, np.stack(channels, axis=1))
+    for channels, expected in ((1, {"inverse", "nearly", "quad"}), (2, {"quad"})):
+        report = check(folder, tmp_path / "cache", channels=channels)
+        found = {(finding.rule, finding.path.stem) for finding in report.findings}
+        assert found == {("out_of_phase", name) for name in expected}
+        assert {bad.path.stem for bad in report.skipped} == expected
+        assert all("out of phase" in bad.reason for bad in report.skipped)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +385,7 @@ def test_no_clips_and_double_ids(tmp_path):
 def test_a_second_run_decodes_nothing_and_says_the_same(folder, tmp_path, count_measured):
     add_bad(folder)
     first = check(folder, tmp_path / "cache")
-    assert len(count_measured) == 39
+    assert len(count_measured) == 41
     count_measured.clear()
     assert contents(check(folder, tmp_path / "cache")) == contents(first)
     # That it cannot be read may depend on more than the file, so this is looked at again.
@@ -394,7 +421,7 @@ def test_parts_together_are_the_whole(folder, tmp_path, count_measured):
     parts = [
         check([*folder_clips(folder), row], tmp_path / "cache", part=Part(i, 3)) for i in range(3)
     ]
-    assert len(count_measured) == 39
+    assert len(count_measured) == 41
     count_measured.clear()
     together = check([*folder_clips(folder), row], tmp_path / "cache")
     assert count_measured == ["text.wav"] and contents(together) == contents(whole)
@@ -439,7 +466,7 @@ def test_another_process_merges_while_the_cache_is_read(folder, tmp_path, monkey
         calls += 1
         listed = files(self)
         if calls == 1:
-            with open(listed[0].with_name("measured-1-z.jsonl"), "wb") as merged:
+            with open(listed[0].with_name("measured-2-z.jsonl"), "wb") as merged:
                 merged.writelines(path.read_bytes() for path in listed)
             for path in listed[1:]:
                 path.unlink()
@@ -637,7 +664,10 @@ def test_hostile_files(tmp_path):
     kept = {clip.id: audio for clip, audio in zip(report.kept, report.audio, strict=True)}
     skipped = {bad.path: bad.reason for bad in report.skipped}
     assert len(kept) + len(skipped) == len(cases)
-    rules = {"silent": "silent", "short": "too_short", "offset": "offset"}
+    rules = {
+        **{"silent": "silent", "out of phase": "out_of_phase", "unscaled": "unscaled"},
+        **{"short": "too_short", "offset": "offset"},
+    }
     found = {(finding.id, finding.rule) for finding in report.findings}
     for name, case in cases.items():
         if case.trait in rules:
@@ -653,7 +683,7 @@ def test_hostile_files(tmp_path):
                 hashed.update(case.samples.T.astype("<f4").tobytes())
                 assert kept[name]["key"] == int.from_bytes(hashed.digest(), "little"), case.path
         else:
-            assert case.trait in ("silent", "short", "offset"), (case, skipped[folder / case.path])
+            assert case.trait in rules, (case, skipped[folder / case.path])
     cached = check(clips, tmp_path / "cache", rules=Rules())
     apart = check(clips, tmp_path / "other", rules=Rules(), num_workers=2)
     assert contents(cached) == contents(apart) == contents(report)

@@ -60,6 +60,8 @@ def test_measurements_equal_those_over_all_samples(tmp_path, monkeypatch, block,
         assert (result.channels, result.format) == (channels, "WAV PCM_16")
         assert result.peak == np.abs(exact).max()
         assert result.rms == pytest.approx(np.sqrt(exact.var(axis=1).mean()), abs=1e-9)
+        mix = exact.mean(axis=0).std()
+        assert result.mix_rms == pytest.approx(mix, abs=1e-9)
         assert result.offset == pytest.approx(np.abs(exact.mean(axis=1)).max(), abs=1e-12)
         assert result.clipped == clipped_one_by_one(waveform.numpy()) / exact.size
 

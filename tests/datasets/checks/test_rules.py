@@ -18,6 +18,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "configs" / "rules" / "default.ya
 def rows(**values: list[float]) -> np.ndarray:
     made = np.zeros(len(next(iter(values.values()))), MEASURED)
     made["sample_rate"], made["num_samples"], made["rms"] = 1000, 1000, 0.1
+    made["mix_rms"] = 0.1
     for name, column in values.items():
         made[name] = column
     return made
@@ -43,7 +44,10 @@ def test_overrides():
 @pytest.mark.parametrize(
     "config, parts",
     [
-        ({"silnt": {"action": "drop"}}, ["rules.silnt", "silent, too_short"]),
+        (
+            {"silnt": {"action": "drop"}},
+            ["rules.silnt", "silent, out_of_phase, unscaled, too_short"],
+        ),
         ({"silent": {"action": "delete"}}, ["rules.silent.action=delete", "drop, report, off"]),
         ({"silent": {"action": True}}, ["rules.silent.action=True", "drop, report, off"]),
         ({"silent": {"threshold": "low"}}, ["rules.silent.threshold=low", "number", "-70"]),
@@ -69,6 +73,8 @@ def test_each_rule_at_its_threshold():
     rules = Rules()
     expected = {
         "silent": (rows(rms=[0.0, 10 ** (-71 / 20), 10 ** (-69 / 20)]), [1, 1, 0]),
+        "out_of_phase": (rows(mix_rms=[0.0, 0.0099, 0.0101, 0.1, 0.14]), [1, 1, 0, 0, 0]),
+        "unscaled": (rows(peak=[0.1, 1.4, 16.0, 16.1, 32767.0]), [0, 0, 0, 1, 1]),
         "too_short": (rows(num_samples=[1, 99, 100]), [1, 1, 0]),
         "very_long": (rows(num_samples=[3_600_000, 3_600_001]), [0, 1]),
         "clipped": (rows(clipped=[0.0, 0.0009, 0.0011]), [0, 0, 1]),
