@@ -5,8 +5,12 @@
                   b.wav,two
 
 UTF-8 with or without a byte order mark (or UTF-16 with one, as spreadsheets export it), any line
-ends. A row that cannot be read is a `BadRow` and the next is read; so a missing quotation mark
-takes no rows away in silence.
+ends. A row that cannot be read is a `BadRow` and the next is read.
+
+Quotation marks are where CSV loses rows: one that opens a field and is closed in a later row takes
+all between into the field, as CSV has it. So a field that holds lines which look like rows is a
+`BadRow`, and these are read as rows; and a table that nowhere quotes, as Common Voice's TSV, is
+read as one in which quotation marks mean themselves.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from pathlib import Path, PurePath
+from typing import Any, Literal, NamedTuple, TextIO
 
+from audiolm.audio import AUDIO_SUFFIXES
 from audiolm.files import one_line
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
@@ -63,8 +69,9 @@ def read_table(table: Path, path_columns: Sequence[str]) -> Iterator[Row | BadRo
 
     CSV has its columns named by the first row, between commas, or semicolons or tabs where the
     first row has more of these; fields that hold these, line ends or quotation marks stand in
-    quotation marks. TSV is the same with tabs. JSON lines (.jsonl, .json) hold an object a line;
-    what is not a string there becomes one: numbers as they are written, lists and objects as JSON.
+    quotation marks, unless the table nowhere quotes (see `_quoting`). TSV is the same with tabs.
+    JSON lines (.jsonl, .json) hold an object a line; what is not a string there becomes one:
+    numbers as they are written, lists and objects as JSON.
 
     Raises NoPathColumn where no row has one of `path_columns` (at once for CSV, after the last row
     for JSON lines), ValueError for another suffix, a table of no rows, columns of one name and text
@@ -110,20 +117,26 @@ def _csv_rows(file: TextIO, path: Path, path_columns: Sequence[str]) -> Iterator
     file.seek(0)
     tabs = path.suffix.lower() == ".tsv"
     delimiter = "\t" if tabs else max(",;\t", key=first.count)
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    records = _Records(file, delimiter, _quoting(file, delimiter, tabs))
     names: list[str] | None = None
-    while True:
-        start = reader.line_num + 1
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            if names is None:
-                raise ValueError(f"{one_line(path)}: the first row is not CSV: {error}") from None
-            yield BadRow(_where(path, start, reader.line_num), f"is not CSV: {error}")
+    path_index = 0
+    while (record := records.next()) is not None:
+        fields, error, lines = record
+        if names is not None and records.holds_rows(lines, len(names), path_index):
+            last = records.number
+            records.push_back(lines[1:])
+            yield BadRow(
+                _where(path, records.number, records.number),
+                f"opens a quotation mark that is not closed before line {last}, and the lines "
+                "between look like rows; double the mark, or close it",
+            )
             continue
-        where = _where(path, start, reader.line_num)
+        where = _where(path, records.number - len(lines) + 1, records.number)
+        if error:
+            if names is None:
+                raise ValueError(f"{one_line(path)}: the first row is not CSV: {error}")
+            yield BadRow(where, f"is not CSV: {error}")
+            continue
         if not any(field.strip() for field in fields):
             continue
         if names is None:
@@ -134,6 +147,7 @@ def _csv_rows(file: TextIO, path: Path, path_columns: Sequence[str]) -> Iterator
                     f"no column is named {' or '.join(path_columns)} among the first row's "
                     f"{one_line(Path(', '.join(names)[:80]))}",
                 )
+            path_index = next(names.index(name) for name in path_columns if name in names)
         elif any(field.strip() for field in fields[len(names) :]):
             yield BadRow(
                 where,
@@ -143,6 +157,103 @@ def _csv_rows(file: TextIO, path: Path, path_columns: Sequence[str]) -> Iterator
         else:
             pairs = zip(names, fields, strict=False)
             yield _Values(where, {name: field for name, field in pairs if name and field})
+
+
+class _Record(NamedTuple):
+    """A row of CSV, or why it is none; and the lines that were read for it."""
+
+    fields: list[str]
+    error: str
+    lines: list[str]
+
+
+class _Records:
+    """The rows of a CSV file, one at a time, with the lines that each took.
+
+    number: of the last line read.
+    """
+
+    def __init__(self, file: TextIO, delimiter: str, quoting: Literal[0, 3]) -> None:
+        self.number = 0
+        self._file = file
+        self._format: Any = {"delimiter": delimiter, "quoting": quoting, "strict": True}
+        self._waiting: deque[str] = deque()  # lines that were pushed back
+        self._taken: list[str] = []
+        self._reader = csv.reader(self._lines(), **self._format)
+
+    def _lines(self) -> Iterator[str]:
+        while line := self._waiting.popleft() if self._waiting else self._file.readline():
+            self.number += 1
+            self._taken.append(line)
+            yield line
+
+    def next(self) -> _Record | None:
+        """The next row; None after the last."""
+        self._taken = []
+        try:
+            return _Record(next(self._reader), "", self._taken)
+        except StopIteration:
+            return None
+        except csv.Error as error:
+            return _Record([], str(error), self._taken)
+
+    def push_back(self, lines: list[str]) -> None:
+        """Read these, the last that were read, once more as rows of their own."""
+        self._waiting.extendleft(reversed(lines))
+        self.number -= len(lines)
+        self._reader = csv.reader(self._lines(), **self._format)
+
+    def holds_rows(self, lines: list[str], columns: int, path_index: int) -> bool:
+        """Whether some line after the first looks like a row of its own.
+
+        It has as many fields as the table has columns (which a line of a text may have too), and
+        in its field for the path the suffix of an audio file, or that of the first line's.
+        """
+        suffixes = {*AUDIO_SUFFIXES, self._suffix(lines[0], path_index)} - {""}
+        return any(
+            line.count(self._format["delimiter"]) + 1 >= columns > 1
+            and self._suffix(line, path_index) in suffixes
+            for line in lines[1:]
+        )
+
+    def _suffix(self, line: str, path_index: int) -> str:
+        fields = line.rstrip("\r\n").split(self._format["delimiter"])
+        path = fields[path_index].strip().strip('"') if path_index < len(fields) else ""
+        return PurePath(path).suffix.lower()
+
+
+def _quoting(file: TextIO, delimiter: str, tabs: bool) -> Literal[0, 3]:
+    """Whether quotation marks quote in a table, or mean themselves: `csv`'s constant for it.
+
+    They mean themselves where each line by itself is a row of as many fields as the first, some
+    row does not close a mark that it opens or closes it before the field ends, and (but for TSV,
+    which by custom does not quote) no field stands in marks. From the file's begin, to which it
+    goes back.
+    """
+    columns = 0
+    unbalanced = False
+    for line in file:
+        if not (row := line.rstrip("\r\n")).strip():
+            continue
+        count = row.count(delimiter) + 1
+        columns = columns or count
+        if count != columns:
+            break
+        for field in row.split(delimiter) if '"' in row else ():
+            if not field.startswith('"'):
+                continue
+            inner = field[1:-1].replace('""', "")
+            if len(field) > 1 and field.endswith('"') and '"' not in inner:
+                if not tabs:
+                    file.seek(0)
+                    return csv.QUOTE_MINIMAL
+            else:
+                unbalanced = True
+    else:
+        file.seek(0)
+        return csv.QUOTE_NONE if unbalanced else csv.QUOTE_MINIMAL
+    file.seek(0)
+    return csv.QUOTE_MINIMAL
 
 
 def _column_names(fields: list[str], path: Path) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -209,16 +211,59 @@ def test_every_bad_line_of_csv_is_reported(write: Write) -> None:
         "line 5 of clips.csv: has no path",
         "no such file",
     ]
-    assert lines[4].startswith("/clips.csv: lines 8 to 9 of clips.csv: is not CSV")
-    assert len(lines) == 5
+    assert lines[4].startswith("/clips.csv: line 8 of clips.csv: opens a quotation mark")
+    assert "given twice" in lines[5]  # the row behind it, which is one of its own
+    assert len(lines) == 6
 
 
 def test_a_mark_that_is_never_closed_does_not_swallow_the_rest(write: Write) -> None:
     filler = "".join(f"a.wav,{i:06d}{'x' * 100}\n" for i in range(3000))
-    manifest = write("clips.csv", f'path,text\nb.wav,"open\n{filler}sub/ü c.wav,last\n')
+    manifest = write("clips.csv", f'path,text\nb.wav,"open\n{filler}sub/ü c.wav,"last"\n')
     clips, lines = serve(manifest)
     assert clips[-1].text == "last"
-    assert "lines 2 to" in lines[0] and "field larger than field limit" in lines[0]
+    assert "line 2 of clips.csv: opens a quotation mark" in lines[0]
+    assert len(lines) + len(clips) == 3002
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+@pytest.mark.parametrize("others", ["plain", '"in marks"'])
+def test_every_row_is_served_or_has_a_line_wherever_marks_stand(
+    write: Write, tmp_path: Path, kind: str, others: str
+) -> None:
+    """Texts with marks at random, in tables that quote elsewhere and in tables that do not."""
+    rng = random.Random(f"{kind} {others}")
+    texts = ('"open', 'close"', '"', '"said" he', 'he "said"', '""', "plain", '"a"b"', "'")
+    for _ in range(40):
+        names = [f"{i}.wav" for i in range(30)]
+        for name in names:
+            (tmp_path / "set" / name).touch()
+        rows = [(name, rng.choice((others, others, *texts)), "ann") for name in names]
+        separator = "\t" if kind == "tsv" else ","
+        lines = [separator.join(row) for row in (("path", "text", "speaker"), *rows)]
+        clips, skipped = serve(write(f"clips.{kind}", "\n".join(lines) + "\n"))
+        served = {clip.id for clip in clips}
+        said = {int(n) for line in skipped for n in re.findall(r"line (\d+) of", line)[:1]}
+        assert all(name in served or i + 2 in said for i, name in enumerate(names))
+        assert len(served) + len(skipped) == 30
+
+
+def test_a_table_that_nowhere_quotes_is_read_as_one_that_does_not(write: Write) -> None:
+    texts = ['"Hello', "and so on", 'he said"', 'the "end"', '"Who" asked']
+    paths = ["a.wav", "b.wav", "sub/ü c.wav", "a.wav", "b.wav"]
+    for kind, separator in (("csv", ","), ("tsv", "\t")):
+        rows = [
+            (path, text, f"{i}") for i, (path, text) in enumerate(zip(paths, texts, strict=True))
+        ]
+        table = "\n".join(separator.join(row) for row in (("path", "text", "id"), *rows))
+        clips, lines = serve(write(f"clips.{kind}", table))
+        assert [clip.text for clip in clips] == texts and lines == []
+
+
+def test_a_text_of_several_lines_in_marks_is_one_field(write: Write) -> None:
+    table = 'path,text\na.wav,"one, two,\nthree\n""four"" five.wav"\nb.wav,six\n'
+    clips, lines = serve(write("clips.csv", table))
+    assert [clip.text for clip in clips] == ['one, two,\nthree\n"four" five.wav', "six"]
+    assert lines == []
 
 
 def test_other_encodings_are_reported(write: Write) -> None:
