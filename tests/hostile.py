@@ -408,6 +408,11 @@ def _wav_headers(pack: _Pack) -> None:
     write("chunk_named_data_inside", before=chunk(b"junk", b"....data\xff\xff\xff\x7f"))
     write("empty_chunks", before=chunk(b"JUNK", b"") * 50)
     write("junk_after", after=b"\x01\x02\x03" * 33)
+    write("picture_after", after=id3(20000))
+    # Of a recorder that crashed: the sizes are those of its last look at them, or none.
+    write("longer", data_bytes=2000, riff_bytes=2036)
+    write("longer_24", written=2, data_bytes=4, riff_bytes=40)
+    write("longer_then_chunk", data_bytes=2000, riff_bytes=1_000_000)
     write("align_0", align=0)
     write("align_1", align=1)
     write("align_255", align=255)
@@ -461,10 +466,30 @@ def _other_headers(pack: _Pack) -> None:
     behind("zeros_after.flac", b"", bytes(3000))
     behind("zeros_after.aiff", b"", bytes(3000))
 
+    for name, offset, lengths in (  # a length that was written before the last samples
+        ("longer.aiff", 42, (8008).to_bytes(4, "big")),
+        ("longer.au", 8, (8000).to_bytes(4, "big")),
+        ("longer.w64", 96, (8024).to_bytes(8, "little")),
+    ):
+        broken(name, "^longer than its header says: 24,000 bytes", offset, lengths)
+
     # Two streams in one file, as a radio's recording has them.
-    path = pack.at("headers/chained.ogg")
-    path.write_bytes(b"".join([store(path, tone(f"chained {part}")) for part in range(2)]))
-    pack.refuse("headers/chained.ogg", "^joined: several Ogg streams")
+    for suffix, form in (
+        *(("ogg", "Ogg"), ("opus", "Ogg"), ("flac", "FLAC"), ("wav", "WAV"), ("aiff", "AIFF")),
+        *(("au", "AU"), ("caf", "CAF"), ("w64", "W64"), ("rf64", "RF64")),
+    ):
+        name = f"headers/joined.{suffix}"
+        options = {"format": "OGG", "subtype": "OPUS"} if suffix == "opus" else {}
+        parts = [store(pack.at(name), tone(f"{name} {part}"), **options) for part in range(2)]
+        pack.at(name).write_bytes(b"".join(parts))
+        pack.refuse(name, f"^joined: several {form} streams")
+    first, second = (store(pack.at("headers/serial.ogg"), tone(f"serial {i}")) for i in range(2))
+    pack.at("headers/serial.ogg").write_bytes(first + second.replace(second[14:18], first[14:18]))
+    pack.refuse("headers/serial.ogg", "^joined: several Ogg streams")
+    pack.at("headers/tagged.flac").write_bytes(
+        id3(500) + store(pack.at("headers/tagged.flac"), noise("tagged.flac")) * 2
+    )
+    pack.refuse("headers/tagged.flac", "^joined: several FLAC streams")
 
 
 # ---- MP3
@@ -673,6 +698,17 @@ def _hostile_containers(pack: _Pack) -> None:
             cut = f"containers_cut/{stem}_{place}.{suffix}"
             pack.at(cut).write_bytes(whole[:place])
             pack.refuse(cut, reason if place > 40 else "^(truncated|damaged|not audio|empty)")
+
+    for name, codec, more in (
+        ("joined.m4a", "aac", {}),
+        ("joined.mka", "flac", {"form": "matroska"}),
+        ("joined.avi", "pcm_s16le", {"video": True}),
+        ("joined.wma", "wmav2", {"form": "asf"}),
+    ):
+        path = pack.at(f"hostile/{name}")
+        halves = [encode(path, tone(f"{name} {i}", 1, 48000, 48000), codec, **more) for i in (0, 1)]
+        path.write_bytes(b"".join(halves))
+        pack.refuse(f"hostile/{name}", "^joined: several (MP4|MATROSKA|AVI|ASF) streams")
 
     samples = tone("hostile/zeros_inside.m4a", 1, 48000, 48000)
     path = pack.at("hostile/zeros_inside.m4a")

@@ -146,6 +146,27 @@ def test_streaming_wavs_are_whole(tmp_path: Path, riff: int, data: int, silent: 
     assert read_info(path).num_samples == 20000
 
 
+@pytest.mark.parametrize("behind", [b"", b"LIST\x04\0\0\0INFO"])
+def test_a_wav_of_more_than_its_header_can_count_is_whole(tmp_path: Path, behind: bytes) -> None:
+    """Sizes are counted modulo 2**32. The file is sparse: zeros before the samples at its end."""
+    path = tmp_path / "long.wav"
+    samples = np.random.default_rng(0).integers(-9000, 9000, 8000).astype("<i2")
+    soundfile.write(path, samples, 8000)
+    header = bytearray(path.read_bytes()[:44])
+    sound = 2**32 + 2**20
+    header[4:8] = (sound + 36).to_bytes(8, "little")[:4]
+    header[40:44] = sound.to_bytes(8, "little")[:4]
+    with path.open("wb") as file:
+        file.write(header)
+        file.seek(44 + 2**20)  # where the header says that it ends
+        file.write(samples.tobytes())
+        file.seek(44 + sound - 16000)
+        file.write(samples.tobytes() + behind)
+    assert read_info(path).num_samples == sound // 2
+    last, _ = read_audio(path, start=sound / 16000 - 1)
+    assert np.array_equal(last[0].numpy(), (samples / 32768).astype(np.float32))
+
+
 def test_an_empty_data_chunk_before_another_chunk_is_empty(tmp_path: Path) -> None:
     path = store(tmp_path / "a.wav", torch.zeros(1, 0))
     path.write_bytes(path.read_bytes() + b"LIST" + struct.pack("<I", 4) + b"INFO")

@@ -34,6 +34,8 @@ class Container(NamedTuple):
     """FFmpeg's name of its reader."""
     cut: bool
     """Whether the file ends before its last element does."""
+    joined: bool = False
+    """Whether another file follows, of which FFmpeg reads nothing."""
 
     def options(self) -> dict[str, str]:
         """For FFmpeg: this reader alone (a playlist could name any address), and no network."""
@@ -65,6 +67,8 @@ class _Kind(NamedTuple):
     """Bytes of the element that starts with these bytes, all in all; 0: unknown, or no element."""
     first: int = 0
     """Offset of the first element."""
+    begins: Callable[[bytes], bool] = lambda head: False
+    """Whether an element of these first bytes is one of which a file has one only."""
 
 
 def find_container(raw: BinaryIO) -> Container | None:
@@ -75,24 +79,27 @@ def find_container(raw: BinaryIO) -> Container | None:
     head = raw.read(_HEAD)
     for kind in _KINDS:
         if kind.is_head(head) and (not tagged or kind.demuxer == "aac"):
-            return Container(kind.name, kind.demuxer, _is_cut(raw, size, tagged, kind))
+            return Container(kind.name, kind.demuxer, *_walk(raw, size, tagged, kind))
     return None
 
 
-def _is_cut(raw: BinaryIO, size: int, start: int, kind: _Kind) -> bool:
+def _walk(raw: BinaryIO, size: int, start: int, kind: _Kind) -> tuple[bool, bool]:
+    """Whether the file ends before its last element does, and whether another file follows."""
     position = start + kind.first
+    begins = 0
     for _ in range(_MAX_ELEMENTS):
         if position >= size:
             break
         raw.seek(position)
         head = raw.read(_HEAD)
         if len(head) < kind.header_bytes:
-            return True
+            return True, begins > 1
         length = kind.length(head)
         if length == 0:
-            return False
+            return False, begins > 1
+        begins += kind.begins(head)
         position += length
-    return position > size
+    return position > size, begins > 1
 
 
 def _box_length(head: bytes) -> int:
@@ -149,6 +156,22 @@ def _amr_length(sizes: tuple[int, ...]) -> Callable[[bytes], int]:
     return lambda head: sizes[head[0] >> 3 & 15]
 
 
+def _is_index(head: bytes) -> bool:
+    return head[4:8] == b"moov"
+
+
+def _is_ebml(head: bytes) -> bool:
+    return head[:4] == b"\x1a\x45\xdf\xa3"
+
+
+def _is_asf(head: bytes) -> bool:
+    return head[:16] == _ASF
+
+
+def _is_avi(head: bytes) -> bool:
+    return head[:4] + head[8:12] == b"RIFFAVI "
+
+
 _AMR_NB = (13, 14, 16, 18, 20, 21, 27, 32, 6, 0, 0, 0, 0, 0, 0, 1)
 _AMR_WB = (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 0, 0, 0, 0, 1, 1)
 _BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
@@ -156,10 +179,10 @@ _ASF_DATA = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c")
 _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 
 _KINDS = (
-    _Kind("MP4", "mov", lambda head: head[4:8] in _BOXES, 8, _box_length),
-    _Kind("MATROSKA", "matroska", lambda head: head[:4] == b"\x1a\x45\xdf\xa3", 5, _ebml_length),
-    _Kind("ASF", "asf", lambda head: head[:16] == _ASF, 24, _asf_length),
-    _Kind("AVI", "avi", lambda head: head[:4] + head[8:12] == b"RIFFAVI ", 8, _riff_length),
+    _Kind("MP4", "mov", lambda head: head[4:8] in _BOXES, 8, _box_length, begins=_is_index),
+    _Kind("MATROSKA", "matroska", _is_ebml, 5, _ebml_length, begins=_is_ebml),
+    _Kind("ASF", "asf", _is_asf, 24, _asf_length, begins=_is_asf),
+    _Kind("AVI", "avi", _is_avi, 8, _riff_length, begins=_is_avi),  # others are RIFF AVIX
     _Kind("WAVPACK", "wv", lambda head: head[:4] == b"wvpk", 8, _wavpack_length),
     _Kind("AMR", "amr", lambda head: head[:6] == b"#!AMR\n", 1, _amr_length(_AMR_NB), 6),
     _Kind("AMR", "amr", lambda head: head[:9] == b"#!AMR-WB\n", 1, _amr_length(_AMR_WB), 9),

@@ -4,7 +4,8 @@ What a header promises and what a file holds differ more often than one would th
 shortens a cut WAV, AIFF, AU, W64 or Ogg to what is there and says nothing, takes a WAV of data size
 0 (written to a pipe) for an empty one, and guesses the length of an MP3 without a length tag from
 its first frame (a quarter of the true one was seen). So `read_layout` looks at the few bytes that
-tell.
+tell. Samples also lie behind what a header counts: of a recorder that crashed, or beyond the 4 GiB
+that the field of a WAV holds.
 """
 
 from __future__ import annotations
@@ -25,19 +26,29 @@ class Layout(NamedTuple):
     """... and as many as its header promises; less than `held` where it promises nothing."""
     cut: bool = False
     """Ends in the middle of a page of a stream whose length no header tells."""
-    chained: bool = False
-    """One stream follows another, and libsndfile would read the first alone."""
+    joined: str = ""
+    """The format, where another file of it follows behind the samples."""
+    behind: int = 0
+    """Bytes behind the sound that the header promises which are neither chunks nor padding."""
     counted: bool = True
     """False: libsndfile would guess the number of samples, so its length must be hidden."""
-    patch: tuple[int, bytes] | None = None
-    """Offset, and the bytes that libsndfile should see there."""
+    patches: tuple[tuple[int, bytes], ...] = ()
+    """Offsets, and the bytes that libsndfile should see there."""
+    end: int | None = None
+    """Bytes of the file that libsndfile should see; None: all."""
     skipped: int = 0
     """Bytes before the first MP3 frame that are not a part of it, nor a tag."""
+
+    @property
+    def adapted(self) -> bool:
+        """Whether libsndfile should see another file than lies there."""
+        return bool(self.patches) or self.end is not None or self.skipped > 0 or not self.counted
 
 
 class _Chunks(NamedTuple):
     """How a container lays out its chunks: id, size, body, id, size, body, ..."""
 
+    name: str
     first: int
     """Offset of the first chunk."""
     id_bytes: int
@@ -50,14 +61,15 @@ class _Chunks(NamedTuple):
 
 
 _CONTAINERS = {
-    b"RIFF": _Chunks(12, 4, "<I", b"data"),  # WAV
-    b"RIFX": _Chunks(12, 4, ">I", b"data"),
-    b"RF64": _Chunks(12, 4, "<I", b"data"),  # EBU Tech 3306
-    b"FORM": _Chunks(12, 4, ">I", b"SSND"),  # AIFF, AIFC
-    b"riff": _Chunks(40, 16, "<q", b"data", counts_itself=True, align=8),  # W64
-    b"caff": _Chunks(8, 4, ">q", b"data", align=1),
+    b"RIFF": _Chunks("WAV", 12, 4, "<I", b"data"),
+    b"RIFX": _Chunks("WAV", 12, 4, ">I", b"data"),
+    b"RF64": _Chunks("RF64", 12, 4, "<I", b"data"),  # EBU Tech 3306
+    b"FORM": _Chunks("AIFF", 12, 4, ">I", b"SSND"),  # also AIFC
+    b"riff": _Chunks("W64", 40, 16, "<q", b"data", counts_itself=True, align=8),
+    b"caff": _Chunks("CAF", 8, 4, ">q", b"data", align=1),
 }
 _MAX_CHUNKS = 10_000  # a damaged file may hold millions of empty ones
+_PADDING = 4096  # bytes behind the last chunk that are taken for rubbish, and not for sound
 _RF64_DATA_SIZE = 28  # offset of the 64-bit size in the ds64 chunk, which comes first
 
 
@@ -73,7 +85,13 @@ def read_layout(raw: BinaryIO, suffix: str) -> Layout:
         return _chunk_layout(raw, size, magic)
     if magic == b".snd" and size >= 12:
         offset, promised = struct.unpack(">II", raw.read(8))
-        return Layout(size, size - offset, 0 if is_placeholder(promised) else promised)
+        if is_placeholder(promised):
+            return Layout(size, size - offset)
+        rest = size - offset - promised
+        if rest > 0 and not _is_padding(raw, offset + promised, size):
+            raw.seek(offset + promised)
+            return Layout(size, joined="AU" if raw.read(4) == magic else "", behind=rest)
+        return Layout(size, size - offset, promised)
     if magic == b"OggS":
         return _ogg_layout(raw, size)
     if magic[:3] == b"ID3" or (len(magic) == 4 and magic[0] == 0xFF and magic[1] & 0xE0 == 0xE0):
@@ -89,7 +107,8 @@ def _mp3_layout(raw: BinaryIO, size: int, start: int) -> Layout:
         return Layout(size)
     # Where more frames follow than the tag tells of, as in MP3s that were joined, libsndfile would
     # stop after the first: without the tag's name it is a frame of silence like any other.
-    return Layout(size, counted=False, patch=None if tag is None else (tag.offset, bytes(4)))
+    patches = () if tag is None else ((tag.offset, bytes(4)),)
+    return Layout(size, counted=False, patches=patches)
 
 
 def is_placeholder(length: int) -> bool:
@@ -115,12 +134,74 @@ def _chunk_layout(raw: BinaryIO, size: int, magic: bytes) -> Layout:
                 raw.seek(_RF64_DATA_SIZE)
                 length = int.from_bytes(raw.read(8), "little")
             if magic == b"RIFF" and length == 0 and _samples_follow(raw, body):
-                return Layout(size, patch=(body - 4, b"\xff\xff\xff\xff"))
-            return Layout(size, size - body, 0 if is_placeholder(length) else length)
+                return Layout(size, patches=((body - 4, b"\xff\xff\xff\xff"),))
+            if is_placeholder(length):
+                return Layout(size, size - body)
+            return _sound_layout(raw, size, magic, body, length)
         if not 0 <= length <= size - body:
             break
         position = body + length + -length % chunks.align
     return Layout(size)
+
+
+def _sound_layout(raw: BinaryIO, size: int, magic: bytes, body: int, length: int) -> Layout:
+    """The layout of a file whose header tells of `length` bytes of sound from `body` on."""
+    chunks = _CONTAINERS[magic]
+    end, joined = _end_of_chunks(raw, size, magic, body + length)
+    if joined:
+        return Layout(size, joined=chunks.name)
+    if _is_padding(raw, end, size):
+        return Layout(size, size - body, length)
+    if chunks.name != "WAV":
+        return Layout(size, behind=size - end)
+    # Its writer went on beyond 4 GiB, where the field begins again at 0; or never came to write it.
+    sound = length
+    while (sound := sound + 2**32) <= size - body:
+        end, joined = _end_of_chunks(raw, size, magic, body + sound)
+        if not joined and _is_padding(raw, end, size):
+            break
+    else:
+        sound = size - body
+    # libsndfile reads a WAV of these two lengths to its end, wherever that is.
+    eight = struct.pack(chunks.size_format, 8)
+    return Layout(
+        size,
+        behind=size - body - length,
+        patches=((4, eight), (body - 4, bytes(4))),
+        end=body + sound,
+    )
+
+
+def _end_of_chunks(raw: BinaryIO, size: int, magic: bytes, position: int) -> tuple[int, bool]:
+    """Where the chunks end that follow at `position`, and whether another file begins there."""
+    chunks = _CONTAINERS[magic]
+    header = chunks.id_bytes + struct.calcsize(chunks.size_format)
+    position += -position % chunks.align if position < size else 0
+    for _ in range(_MAX_CHUNKS):
+        raw.seek(position)
+        fields = raw.read(header)
+        if fields[:4] == magic:
+            return position, True
+        if len(fields) < header or not all(0x20 <= byte < 0x7F for byte in fields[:4]):
+            break
+        (length,) = struct.unpack(chunks.size_format, fields[chunks.id_bytes :])
+        length += 0 if chunks.counts_itself else header
+        if not header <= length <= size - position:
+            break
+        position += length + -length % chunks.align
+    return position, False
+
+
+def _is_padding(raw: BinaryIO, position: int, size: int) -> bool:
+    """Whether what follows is too little to matter, nothing but zeros, or a tag before these."""
+    position += id3_size(raw, position)
+    if size - position <= _PADDING:
+        return True
+    raw.seek(position)
+    while piece := raw.read(2**20):
+        if piece.strip(b"\0"):
+            return False
+    return True
 
 
 def _samples_follow(raw: BinaryIO, body: int) -> bool:
@@ -131,10 +212,10 @@ def _samples_follow(raw: BinaryIO, body: int) -> bool:
 
 
 def _ogg_layout(raw: BinaryIO, size: int) -> Layout:
-    """Whether the last Ogg page is incomplete, or of a stream that does not start at the front.
+    """Whether the last Ogg page is incomplete.
 
     RFC 3533, section 6. A page of 27 bytes of header, n lacing values and their sum of bytes is
-    65,307 bytes at most; the first pages of all streams that run side by side come first.
+    65,307 bytes at most.
     """
     raw.seek(max(0, size - 65307))
     tail = raw.read()
@@ -142,16 +223,7 @@ def _ogg_layout(raw: BinaryIO, size: int) -> Layout:
     page = tail[start:]
     if start < 0 or len(page) < 27 or len(page) < _ogg_page_bytes(page):
         return Layout(size, cut=True)
-    serials = set()
-    position = 0
-    for _ in range(_MAX_CHUNKS):
-        raw.seek(position)
-        first = raw.read(27 + 255)
-        if len(first) < 27 or first[:4] != b"OggS" or not first[5] & 2:
-            break
-        serials.add(first[14:18])
-        position += _ogg_page_bytes(first)
-    return Layout(size, chained=len(serials) > 0 and page[14:18] not in serials)
+    return Layout(size)
 
 
 def _ogg_page_bytes(page: bytes) -> int:

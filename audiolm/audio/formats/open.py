@@ -10,7 +10,8 @@ from pathlib import Path
 from audiolm.audio.errors import AudioError
 from audiolm.audio.formats.containers import Container, find_container, shared_container
 from audiolm.audio.formats.ffmpeg import has_ffmpeg, open_ffmpeg
-from audiolm.audio.formats.layout import read_layout
+from audiolm.audio.formats.joined import joined_streams
+from audiolm.audio.formats.layout import Layout, read_layout
 from audiolm.audio.formats.pyav import has_pyav, open_pyav
 from audiolm.audio.formats.sndfile import UnsupportedEncodingError, open_sndfile
 from audiolm.audio.formats.source import Source
@@ -28,16 +29,30 @@ def open_source(path: Path | str) -> Iterator[Source]:
     """The decoder of a file. Raises AudioError for what is not readable or not audio."""
     path = user_path(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would block for ever
             raise AudioError(path, "not readable: not a regular file")
         with path.open("rb") as raw:
             layout = read_layout(raw, path.suffix)
             container = find_container(raw)
             shared = shared_container(raw, layout)
+        joined = joined_streams(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise AudioError(path, f"not readable: {error.strerror}") from error
     if layout.size == 0:
         raise AudioError(path, "empty: the file has 0 bytes")
+    if (
+        joined := joined
+        or layout.joined
+        or (container.name if container and container.joined else "")
+    ):
+        raise AudioError(
+            path,
+            f"joined: several {joined} streams one after another; join them as samples, not as "
+            "files",
+        )
+    if layout.behind and not layout.patches:
+        raise _longer(path, layout)
     with ExitStack() as stack:
         if container is None:
             try:
@@ -45,12 +60,22 @@ def open_source(path: Path | str) -> Iterator[Source]:
             except UnsupportedEncodingError as error:
                 if shared is None:
                     raise AudioError(path, f"not readable: {error}") from error
+                if layout.behind:
+                    raise _longer(path, layout) from error
                 source = stack.enter_context(_open_container(path, shared))
         else:
             source = stack.enter_context(_open_container(path, container))
         if not MIN_SAMPLE_RATE <= source.sample_rate <= MAX_SAMPLE_RATE:
             raise AudioError(path, f"not audio: its sample rate is {source.sample_rate} Hz")
         yield source
+
+
+def _longer(path: Path, layout: Layout) -> AudioError:
+    return AudioError(
+        path,
+        f"longer than its header says: {layout.behind:,} bytes lie behind its samples; mend the "
+        "header, or cut the file",
+    )
 
 
 def _open_container(path: Path, container: Container) -> AbstractContextManager[Source]:

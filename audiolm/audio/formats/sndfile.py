@@ -98,22 +98,18 @@ class SndfileSource:
 @contextmanager
 def open_sndfile(path: Path, layout: Layout) -> Iterator[SndfileSource]:
     """Raises AudioError for what libsndfile cannot open, UnsupportedEncodingError."""
-    if layout.chained:
-        raise AudioError(
-            path,
-            "joined: several Ogg streams one after another; join them as samples, not as files",
-        )
     with path.open("rb") as raw:
-        adapted = layout.patch is not None or layout.skipped > 0 or not layout.counted
         try:
-            file = _SoundFile(_Adapted(raw, layout) if adapted else sndfile_name(path))
+            file = _SoundFile(_Adapted(raw, layout) if layout.adapted else sndfile_name(path))
         except soundfile.LibsndfileError as error:
             raise _not_opened(path, error) from error
         with file:
             # libsndfile takes what it does not know for bare samples, going by the file's suffix.
             if file.format == "RAW":
                 raise AudioError(path, "not audio: no header that libsndfile knows")
-            counted = layout.counted and file.frames < _UNKNOWN
+            # The length of an MP3 in a WAV is a guess by its bit rate.
+            guessed = file.subtype.startswith("MPEG") and file.format != "MP3"
+            counted = layout.counted and file.frames < _UNKNOWN and not guessed
             promised: float = file.frames if counted else 0
             if layout.cut:
                 promised = math.inf
@@ -143,7 +139,8 @@ class _Adapted:
 
     def __init__(self, raw: BinaryIO, layout: Layout) -> None:
         self._raw = raw
-        self._patch = layout.patch
+        self._patches = layout.patches
+        self._end = layout.end
         self._endless = not layout.counted
         self._skipped = layout.skipped
         self._at_end = False
@@ -151,7 +148,9 @@ class _Adapted:
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at_end = self._endless and whence == io.SEEK_END
-        if not self._at_end:
+        if whence == io.SEEK_END and self._end is not None:
+            self._raw.seek(self._end + offset)
+        elif not self._at_end:
             self._raw.seek(offset + (self._skipped if whence == io.SEEK_SET else 0), whence)
         return self.tell()
 
@@ -160,9 +159,10 @@ class _Adapted:
 
     def read(self, count: int) -> bytes:
         position = self._raw.tell()
+        if self._end is not None:
+            count = max(0, min(count, self._end - position))
         data = self._raw.read(count)
-        if self._patch is not None:
-            offset, replacement = self._patch
+        for offset, replacement in self._patches:
             for index, byte in enumerate(replacement, start=offset - position):
                 if 0 <= index < len(data):
                     data = data[:index] + bytes([byte]) + data[index + 1 :]
