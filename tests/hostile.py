@@ -504,6 +504,11 @@ def id3(size: int) -> bytes:
 
 
 def _mp3(pack: _Pack) -> None:
+    if has_pyav():  # in a WAV, whose header guesses its length
+        samples = tone("mp3/inside.wav", 1, 48000, 48000)
+        encode(pack.at("mp3/inside.wav"), samples, "libmp3lame", form="wav")
+        expected = np.concatenate([np.zeros((1, 1105)), samples], axis=1)
+        pack.serve("mp3/inside.wav", _floats(expected), 48000, tolerance=0.1, padding=2304)
     junk = np.random.default_rng(5).integers(0, 255, 3000, dtype=np.uint8).tobytes()
     for name, before, after in (
         ("tagged", id3(20000), b""),
@@ -570,6 +575,7 @@ def _not_audio(pack: _Pack) -> None:
 _SAMPLE_FORMATS = {
     **{"alac": "s16p", "wavpack": "s16p", "flac": "s16", "pcm_s16le": "s16", "pcm_f32le": "flt"},
     **{"aac": "fltp", "libopus": "flt", "wmav2": "fltp", "libopencore_amrnb": "s16"},
+    **{"libmp3lame": "fltp", "mp2": "s16", "ac3": "fltp", "eac3": "fltp", "tta": "s16"},
 }
 
 
@@ -592,7 +598,8 @@ def encode(
     with av.open(str(path), "w", format=form, options=options or {}) as file:
         pictures = None
         if video:
-            pictures = file.add_stream("vp8" if path.suffix == ".webm" else "mpeg4", rate=10)
+            kinds = {".webm": "vp8", ".mpeg": "mpeg2video", ".mts": "mpeg2video"}
+            pictures = file.add_stream(kinds.get(path.suffix, "mpeg4"), rate=10)
             pictures.width = pictures.height = 64
             pictures.pix_fmt = "yuv420p"
         stream = None
@@ -631,6 +638,8 @@ def _containers(pack: _Pack) -> None:
         ("containers/8_channels.wv", "wavpack", 8, {"form": "wv"}),
         ("containers/alac_named.wav", "alac", 1, {"form": "ipod"}),
         ("containers/-i.m4a", "alac", 1, {}),
+        ("containers/a.tta", "tta", 2, {}),
+        ("containers/flac.ogv", "flac", 2, {"form": "ogg"}),
         ("containers/concat:x.m4a", "alac", 1, {}),
         ("containers/new\nline %03d.m4a", "alac", 1, {}),
     ):

@@ -19,6 +19,9 @@ CONTAINER_SUFFIXES: frozenset[str] = frozenset(
     {
         *(".m4a", ".m4b", ".aac", ".mka", ".weba", ".wma", ".amr", ".wv"),
         *(".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".wmv", ".avi"),
+        *(".3g2", ".m4r", ".qt", ".asf", ".flv", ".f4v", ".ogv", ".ogx", ".spx"),
+        *(".mpg", ".mpeg", ".vob", ".ts", ".mts", ".m2ts"),
+        *(".ac3", ".eac3", ".dts", ".tta", ".ape", ".mpc", ".ra", ".rm", ".rmvb", ".dsf"),
     }
 )
 """Suffixes (lower case) of the files that need FFmpeg."""
@@ -26,6 +29,7 @@ CONTAINER_SUFFIXES: frozenset[str] = frozenset(
 _MAX_ELEMENTS = 5_000_000  # 32 hours of AAC; what lies behind them is not looked at
 
 _HEAD = 24  # bytes of an element that are looked at
+_MAGIC = 600  # of the file's begin: four packets of MPEG-TS
 
 
 class Container(NamedTuple):
@@ -76,7 +80,7 @@ def find_container(raw: BinaryIO) -> Container | None:
     size = raw.seek(0, io.SEEK_END)
     tagged = id3_size(raw, 0)  # music players write ID3 before bare AAC too
     raw.seek(tagged)
-    head = raw.read(_HEAD)
+    head = raw.read(_MAGIC)
     for kind in _KINDS:
         if kind.is_head(head) and (not tagged or kind.demuxer == "aac"):
             return Container(kind.name, kind.demuxer, *_walk(raw, size, tagged, kind))
@@ -172,6 +176,33 @@ def _is_avi(head: bytes) -> bool:
     return head[:4] + head[8:12] == b"RIFFAVI "
 
 
+def _flv_length(head: bytes) -> int:
+    """The FLV file format, annex E.4: a tag of audio, video or data, and its size once more."""
+    return 15 + int.from_bytes(head[1:4], "big") if head[0] in (8, 9, 18) else 0
+
+
+def _unknown(head: bytes) -> int:
+    """Of packets that no header counts, and of a header that FFmpeg reads."""
+    return 0
+
+
+def _begins_with(*magic: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(magic)
+
+
+def _is_ac3(head: bytes) -> bool:
+    return head[:2] == b"\x0b\x77" and len(head) > 5 and head[5] >> 3 <= 10
+
+
+def _is_eac3(head: bytes) -> bool:
+    return head[:2] == b"\x0b\x77" and len(head) > 5 and 10 < head[5] >> 3 <= 16
+
+
+def _is_packets(length: int, sync: int) -> Callable[[bytes], bool]:
+    """Of MPEG-TS: packets of this length with a byte of synchronisation, three in a row."""
+    return lambda head: head[sync::length][:3] == b"GGG" and len(head) >= sync + 2 * length + 1
+
+
 _AMR_NB = (13, 14, 16, 18, 20, 21, 27, 32, 6, 0, 0, 0, 0, 0, 0, 1)
 _AMR_WB = (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 0, 0, 0, 0, 1, 1)
 _BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
@@ -187,13 +218,30 @@ _KINDS = (
     _Kind("AMR", "amr", lambda head: head[:6] == b"#!AMR\n", 1, _amr_length(_AMR_NB), 6),
     _Kind("AMR", "amr", lambda head: head[:9] == b"#!AMR-WB\n", 1, _amr_length(_AMR_WB), 9),
     _Kind("ADTS", "aac", _is_adts, 7, _adts_length),
+    _Kind("FLV", "flv", _begins_with(b"FLV\1"), 11, _flv_length, 13),
+    _Kind("MPEG-PS", "mpeg", _begins_with(b"\0\0\1\xba"), 4, _unknown),
+    _Kind("AC3", "ac3", _is_ac3, 6, _unknown),
+    _Kind("EAC3", "eac3", _is_eac3, 6, _unknown),
+    _Kind("DTS", "dts", _begins_with(b"\x7f\xfe\x80\1"), 4, _unknown),
+    _Kind("TTA", "tta", _begins_with(b"TTA1"), 4, _unknown),
+    _Kind("APE", "ape", _begins_with(b"MAC "), 4, _unknown),
+    _Kind("MUSEPACK", "mpc", _begins_with(b"MP+"), 4, _unknown),
+    _Kind("MUSEPACK", "mpc8", _begins_with(b"MPCK"), 4, _unknown),
+    _Kind("REALMEDIA", "rm", _begins_with(b".RMF", b".ra\xfd"), 4, _unknown),
+    _Kind("DSF", "dsf", _begins_with(b"DSD "), 4, _unknown),
+    _Kind("MPEG-TS", "mpegts", _is_packets(188, 0), 4, _unknown),
+    _Kind("MPEG-TS", "mpegts", _is_packets(192, 4), 4, _unknown),
 )
 
-_SHARED = {b"RIFF": ("WAV", "wav"), b"FORM": ("AIFF", "aiff"), b"caff": ("CAF", "caf")}
+_SHARED = {
+    **{b"RIFF": ("WAV", "wav"), b"FORM": ("AIFF", "aiff"), b"caff": ("CAF", "caf")},
+    b"OggS": ("OGG", "ogg"),
+}
 
 
 def shared_container(raw: BinaryIO, layout: Layout) -> Container | None:
     """The container of a file that libsndfile reads, but not with the encoding that is in it."""
     raw.seek(0)
     name, demuxer = _SHARED.get(raw.read(4), ("", ""))
-    return Container(name, demuxer, layout.held < layout.promised) if name else None
+    cut = layout.cut or layout.held < layout.promised
+    return Container(name, demuxer, cut) if name else None

@@ -46,7 +46,7 @@ class Promise:
         FFmpeg estimates the length of ADTS and AMR from the bit rate, and those that AVI and ASF
         tell were seen a second off in whole files.
         """
-        if self.demuxer in ("mov", "wv"):
+        if self.demuxer in ("mov", "wv", "tta"):
             return self.track or 0.0
         if self.demuxer == "matroska":
             end = _tag_seconds(self.tag) or (self.file or 0.0 if self.alone else 0.0)

@@ -41,11 +41,9 @@ def open_source(path: Path | str) -> Iterator[Source]:
         raise AudioError(path, f"not readable: {error.strerror}") from error
     if layout.size == 0:
         raise AudioError(path, "empty: the file has 0 bytes")
-    if (
-        joined := joined
-        or layout.joined
-        or (container.name if container and container.joined else "")
-    ):
+    if container is not None and container.joined:
+        joined = container.name
+    if joined := joined or layout.joined:
         raise AudioError(
             path,
             f"joined: several {joined} streams one after another; join them as samples, not as "
@@ -57,17 +55,28 @@ def open_source(path: Path | str) -> Iterator[Source]:
         if container is None:
             try:
                 source: Source = stack.enter_context(open_sndfile(path, layout))
-            except UnsupportedEncodingError as error:
-                if shared is None:
-                    raise AudioError(path, f"not readable: {error}") from error
+            except AudioError as error:
+                if shared is None or not _may_know(shared, error):
+                    raise
                 if layout.behind:
                     raise _longer(path, layout) from error
-                source = stack.enter_context(_open_container(path, shared))
+                try:
+                    source = stack.enter_context(_open_container(path, shared))
+                except AudioError as second:
+                    # Of what may be damaged, the first one's reason is the better.
+                    known = shared.cut or error.reason.startswith("not readable")
+                    raise (second if known else error) from second
         else:
             source = stack.enter_context(_open_container(path, container))
         if not MIN_SAMPLE_RATE <= source.sample_rate <= MAX_SAMPLE_RATE:
             raise AudioError(path, f"not audio: its sample rate is {source.sample_rate} Hz")
         yield source
+
+
+def _may_know(shared: Container, error: AudioError) -> bool:
+    """Whether FFmpeg may read what libsndfile does not: other encodings, and other streams of Ogg
+    (Speex, FLAC as FFmpeg writes it, a film's sound behind its pictures)."""
+    return isinstance(error, UnsupportedEncodingError) or shared.demuxer == "ogg"
 
 
 def _longer(path: Path, layout: Layout) -> AudioError:

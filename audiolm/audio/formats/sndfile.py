@@ -22,7 +22,7 @@ from audiolm.audio.formats.source import DecodingError
 SNDFILE_SUFFIXES: frozenset[str] = frozenset(
     {
         *(".wav", ".wave", ".rf64", ".w64"),
-        *(".flac", ".ogg", ".oga", ".opus", ".mp3"),
+        *(".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mp1", ".mpga", ".bwf"),
         *(".aiff", ".aif", ".aifc", ".caf", ".au", ".snd"),
     }
 )
@@ -31,7 +31,7 @@ SNDFILE_SUFFIXES: frozenset[str] = frozenset(
 _UNKNOWN = 2**62  # libsndfile gives more samples than this for a length that it does not know
 
 
-class UnsupportedEncodingError(Exception):
+class UnsupportedEncodingError(AudioError):
     """A container that libsndfile knows, with an encoding in it that it does not."""
 
 
@@ -97,7 +97,7 @@ class SndfileSource:
 
 @contextmanager
 def open_sndfile(path: Path, layout: Layout) -> Iterator[SndfileSource]:
-    """Raises AudioError for what libsndfile cannot open, UnsupportedEncodingError."""
+    """Raises AudioError for what libsndfile cannot open."""
     with path.open("rb") as raw:
         try:
             file = _SoundFile(_Adapted(raw, layout) if layout.adapted else sndfile_name(path))
@@ -125,12 +125,13 @@ def sndfile_name(path: Path) -> Any:
     return os.fsencode(path) if os.name == "posix" else path
 
 
-def _not_opened(path: Path, error: soundfile.LibsndfileError) -> Exception:
+def _not_opened(path: Path, error: soundfile.LibsndfileError) -> AudioError:
     text = str(error.error_string).strip().rstrip(".")
     if "unsupported encoding" in text:
-        return UnsupportedEncodingError(text)
-    if "malformed" in text:
-        return AudioError(path, "damaged: a known format, but its header is malformed")
+        return UnsupportedEncodingError(path, f"not readable: {text}")
+    if "alformed" in text:  # which libsndfile also says of AAC and AC-3 in a WAV
+        reason = "damaged: a known format, but its header is malformed"
+        return UnsupportedEncodingError(path, reason)
     return AudioError(path, "not audio: no format that libsndfile knows")
 
 

@@ -50,7 +50,29 @@ FILES = [  # name, codec, options of `encode`, container and encoding as reporte
     ("a.avi", "pcm_s16le", {"video": True}, "AVI", "PCM_S16LE"),
     ("a.wv", "wavpack", {"form": "wv"}, "WAVPACK", "WAVPACK"),
     ("a.amr", "libopencore_amrnb", {"form": "amr", "rate": 8000}, "AMR", "AMR_NB"),
+    ("a.3g2", "aac", {}, "MP4", "AAC"),
+    ("a.m4r", "aac", {"form": "ipod"}, "MP4", "AAC"),
+    ("a.qt", "pcm_s16le", {"form": "mov"}, "MP4", "PCM_S16LE"),
+    ("a.f4v", "aac", {}, "MP4", "AAC"),
+    ("a.asf", "wmav2", {"form": "asf"}, "ASF", "WMAV2"),
+    ("a.flv", "libmp3lame", {"rate": 44100}, "FLV", "MP3"),
+    ("a.ogv", "flac", {"form": "ogg"}, "OGG", "FLAC"),
+    ("a.ogx", "flac", {"form": "ogg"}, "OGG", "FLAC"),
+    ("a.mpg", "mp2", {"form": "mpeg"}, "MPEG-PS", "MP2"),
+    ("a.mpeg", "mp2", {"form": "mpeg", "video": True}, "MPEG-PS", "MP2"),
+    ("a.vob", "ac3", {"form": "vob"}, "MPEG-PS", "AC3"),
+    ("a.ts", "aac", {"form": "mpegts"}, "MPEG-TS", "AAC"),
+    ("a.mts", "mp2", {"form": "mpegts", "video": True}, "MPEG-TS", "MP2"),
+    ("a.m2ts", "ac3", {"form": "mpegts", "options": {"mpegts_m2ts_mode": "1"}}, "MPEG-TS", "AC3"),
+    ("a.ac3", "ac3", {}, "AC3", "AC3"),
+    ("a.eac3", "eac3", {}, "EAC3", "EAC3"),
+    ("a.tta", "tta", {}, "TTA", "TTA"),
+    ("a.rm", "ac3", {"form": "rm"}, "REALMEDIA", "AC3"),
+    ("ac3.wav", "ac3", {"form": "wav"}, "WAV", "AC3"),
 ]
+NOT_ENCODED = {".spx", ".dts", ".ape", ".mpc", ".ra", ".rmvb", ".dsf"}  # PyAV writes none of these
+PACKETS = {"MPEG-PS", "MPEG-TS", "AC3", "EAC3", "REALMEDIA"}  # which no header counts
+SHARED = {"OGG", "WAV"}  # with libsndfile
 HEADS = {  # the first bytes of each container
     "MP4": b"\0\0\0\x18ftypM4A \0\0\0\0M4A mp42",
     "MATROSKA": b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\x01" + b"\xff" * 7 + bytes(30),
@@ -89,7 +111,8 @@ def sample(path: Path, codec: str, length: int = 30000, channels: int = 1, **mor
 
 
 def test_every_suffix_is_tried() -> None:
-    assert {Path(row[0]).suffix for row in FILES} == CONTAINER_SUFFIXES
+    tried = {Path(row[0]).suffix for row in FILES} - {".wav"}
+    assert tried | NOT_ENCODED == CONTAINER_SUFFIXES and not tried & NOT_ENCODED
     assert CONTAINER_SUFFIXES < AUDIO_SUFFIXES
 
 
@@ -254,11 +277,12 @@ def test_a_single_missing_byte_is_reported(
     path = sample(tmp_path / name, codec, **more)
     data = path.read_bytes()
     found = find_container(io.BytesIO(data))
-    assert found is not None
-    assert (found.name, found.cut) == (container, False)
+    assert (found and found.name, found and found.cut) == (
+        (None, None) if container in SHARED else (container, False)
+    )
     path.write_bytes(data[:-1])
-    # The last thing in an ASF may be an index, which no sound depends on.
-    if container != "ASF":
+    # The last thing in an ASF may be an index, and in a TTA a checksum, which no sound depends on.
+    if container not in {"ASF", "TTA", *PACKETS}:
         with pytest.raises(AudioError, match="truncated"):
             read_audio(path)
 
