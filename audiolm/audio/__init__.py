@@ -8,7 +8,7 @@ Letters: C audio channels, N audio samples. Sample values are floats, full scale
 
 from audiolm.audio.convert import convert_channels, resample
 from audiolm.audio.errors import AudioError, reason_of
-from audiolm.audio.find import AUDIO_SUFFIXES, find_audio_files
+from audiolm.audio.find import AUDIO_SUFFIXES, FolderContents, find_audio_files, search_folder
 from audiolm.audio.formats.open import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from audiolm.audio.read import AudioInfo, read_audio, read_info, stream_audio
 from audiolm.audio.write import GrowingWav, Pcm, pcm_16, write_wav
@@ -19,6 +19,7 @@ __all__ = [
     "MIN_SAMPLE_RATE",
     "AudioError",
     "AudioInfo",
+    "FolderContents",
     "GrowingWav",
     "Pcm",
     "convert_channels",
@@ -28,6 +29,7 @@ __all__ = [
     "read_info",
     "reason_of",
     "resample",
+    "search_folder",
     "stream_audio",
     "write_wav",
 ]

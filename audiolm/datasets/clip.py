@@ -1,13 +1,19 @@
 """What every source of recordings gives: clips, and what cannot be one with its reason.
 
-A source is a function that returns `Iterator[Clip | SkippedClip]`:
+A source is a function that returns `Iterator[Found]`, that is of clips and of:
+
+    SkippedClip    a row or file that cannot be used, and stops no other
+    PassedOver     what is no recording, for the report
+    RowMatch       how many rows of a table name a file
+
+Sources are:
 
     folders.py       folder_clips       a folder, with or without metadata beside the files
     manifest.py      manifest_clips     a list of files, or of parts of files
     public_sets.py   librispeech_clips, ...
     huggingface.py   huggingface_clips
 
-A row or file that cannot be used is a `SkippedClip` and stops no other. What makes the whole source
+What makes the whole source
 unusable (no such folder, a table without the needed column) is a ValueError or OSError, at the
 latest when the first clip is asked for or, where only the end tells, after the last.
 """
@@ -19,8 +25,11 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from audiolm.audio import AudioError
+
+FoundT = TypeVar("FoundT", bound="Found")
 
 SPLIT_NAMES = ("train", "valid", "test")
 """Splits that a source may name. A clip without one is placed by the hash of its id."""
@@ -44,6 +53,34 @@ class SkippedClip:
 
     def __str__(self) -> str:
         return str(AudioError(self.path, self.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Files that were not looked at as recordings, and why.
+
+    path: one of them, or the folder that holds them. files: how many; 0: nobody counted.
+    """
+
+    path: Path
+    reason: str
+    files: int = 0
+
+    def __str__(self) -> str:
+        return str(AudioError(self.path, self.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class RowMatch:
+    """How many rows of a table that lies in a folder of recordings name none of its files.
+
+    example: the first that does not, with its line.
+    """
+
+    table: Path
+    rows: int
+    unmatched: int
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +163,11 @@ def make_clip(
     return Clip(id, path, start, end, known, label, text, columns)
 
 
-def without_repeats(clips: Iterable[Clip | SkippedClip]) -> Iterator[Clip | SkippedClip]:
+Found = Clip | SkippedClip | PassedOver | RowMatch
+"""What a source gives."""
+
+
+def without_repeats(clips: Iterable[FoundT]) -> Iterator[FoundT | SkippedClip]:
     """The clips, with any whose id was there before skipped."""
     seen: set[str] = set()
     for clip in clips:

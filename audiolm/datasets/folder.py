@@ -13,10 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from audiolm.audio import find_audio_files
-from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name, without_repeats
+from audiolm.audio import FolderContents, find_audio_files, search_folder
+from audiolm.datasets.clip import (
+    Clip,
+    Found,
+    PassedOver,
+    RowMatch,
+    SkippedClip,
+    make_clip,
+    split_name,
+    without_repeats,
+)
 from audiolm.datasets.file_names import NamePattern
+from audiolm.datasets.matching import FileNames
 from audiolm.datasets.tables import BadRow, NoPathColumn, read_table
+from audiolm.datasets.times import Span, take_span
 from audiolm.files import one_line, user_path
 
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl")
@@ -30,15 +41,19 @@ def folder_clips(
     split_from: str | None = None,
     valid: str | Path | None = None,
     test: str | Path | None = None,
-) -> Iterator[Clip | SkippedClip]:
+    parts: bool = True,
+) -> Iterator[Found]:
     """Every audio file below `folder`; the id is the path below the folder.
 
     metadata.csv or metadata.jsonl in the folder, or in folders below it, is read as Hugging Face's
-    audiofolder has it: `file_name` is a path relative to the metadata's own folder, other columns
-    go to the clip. Of several that name a file the nearest counts. Files that it does not name are
-    clips all the same, without columns: a recording is of use without its text. (Hugging
-    Face drops these.) A name without a file is skipped, and so is a metadata file itself that has
-    no column `file_name`. Files that metadata names come first, then the others in sorted order.
+    audiofolder has it: `file_name` is a path relative to the metadata's own folder (see
+    `FileNames`), other columns go to the clip. `start` and `end` (or `offset` and `duration`) make
+    a clip of that part of the file. Of several that name a file the nearest counts. Files that it
+    does not name are clips all the same, without columns: a recording is of use without its text.
+    (Hugging Face drops these.) A name without a file is skipped, and so is a metadata file itself
+    that has no column `file_name`. Files that metadata names come first, then the others in sorted
+    order. What is no recording is passed over: files of other suffixes, and what this program wrote
+    itself (see `audiolm.audio.outputs`).
 
     pattern: what file names say, see `NamePattern`; a file that does not match is skipped.
     label_from: "folder" labels a clip with the name of the folder that holds its file.
@@ -48,6 +63,7 @@ def folder_clips(
     valid, test: folders, in `folder` or apart from it, whose files are of that split; where they
         lie apart, "valid:" or "test:" goes before their ids. With `valid`, a clip of `folder` that
         nothing else gives a split is of "train".
+    parts: False for files that were cut already, whose times are of what they were cut from.
     What is asked for here goes before what metadata says.
 
     Raises ValueError at once for arguments that are wrong or contradict each other; at the first
@@ -67,7 +83,9 @@ def folder_clips(
         raise ValueError(f"split_from and the pattern {pattern!r} both give the split; drop one")
     if split_from == "folder" and (valid is not None or test is not None):
         raise ValueError("split_from=folder and a folder for valid or test both split; drop one")
-    return without_repeats(_Folders(folder, valid, test, names, label_from, split_from).clips())
+    return without_repeats(
+        _Folders(folder, valid, test, names, label_from, split_from, parts).clips()
+    )
 
 
 class _Described(NamedTuple):
@@ -87,6 +105,7 @@ class _Folders:
         names: NamePattern | None,
         label_from: str | None,
         split_from: str | None,
+        parts: bool,
     ) -> None:
         self.folder = user_path(folder).resolve()
         given = {"valid": valid, "test": test}
@@ -94,6 +113,7 @@ class _Folders:
         self.names = names
         self.label_from = label_from
         self.split_from = split_from
+        self.parts = parts
         self.split_column_seen = False
         self._check_apart()
 
@@ -108,7 +128,7 @@ class _Folders:
                         f"{one_line(other)}; pass folders that do not share files"
                     )
 
-    def clips(self) -> Iterator[Clip | SkippedClip]:
+    def clips(self) -> Iterator[Found]:
         for path in self.named.values():
             find_audio_files(path)  # a folder that was asked for must be there and hold some
         yield from self._below(self.folder, "")
@@ -121,8 +141,9 @@ class _Folders:
                 "metadata or the pattern has, or 'folder'"
             )
 
-    def _below(self, root: Path, prefix: str) -> Iterator[Clip | SkippedClip]:
-        files = find_audio_files(root)
+    def _below(self, root: Path, prefix: str) -> Iterator[Found]:
+        contents = search_folder(root)
+        files = contents.files
         if self.split_from == "folder":
             tops = {path.relative_to(root).parts[0] for path in files if path.parent != root}
             if not any(map(split_name, tops)):
@@ -131,7 +152,8 @@ class _Folders:
                     "make these, or pass split_from=null"
                 )
         for found in _describe(root, files):
-            yield found if isinstance(found, SkippedClip) else self._clip(root, prefix, found)
+            yield self._clip(root, prefix, found) if isinstance(found, _Described) else found
+        yield from _others(contents)
 
     def _clip(self, root: Path, prefix: str, found: _Described) -> Clip | SkippedClip:
         path, values, where = found
@@ -160,19 +182,44 @@ class _Folders:
                 values["split"] = name
         if "valid" in self.named:
             values.setdefault("split", "train")
-        return make_clip(prefix + below.as_posix(), path, values, where=where)
+        span = Span(0.0, None, "")
+        if self.parts and values.keys() & {"start", "end", "offset"}:
+            try:
+                span = take_span(values)
+            except ValueError as error:
+                return SkippedClip(path, f"{where}: {error}")
+        id = prefix + below.as_posix() + span.suffix
+        return make_clip(id, path, values, start=span.start, end=span.end, where=where)
 
 
-def _describe(root: Path, files: list[Path]) -> Iterator[_Described | SkippedClip]:
+def _others(contents: FolderContents) -> Iterator[SkippedClip | PassedOver]:
+    """What a folder holds beside recordings."""
+    for path, reason in contents.unusable.items():
+        yield SkippedClip(path, reason)
+    for path, what in contents.outputs.items():
+        yield PassedOver(path, f"{what}, which this program wrote", int(not path.is_dir()))
+    for suffix, every in sorted(contents.others.items()):
+        paths = [path for path in every if path.name not in METADATA_NAMES]
+        if not paths:
+            continue
+        named = f"files of the suffix {suffix}" if suffix else "files without a suffix"
+        yield PassedOver(paths[0], f"{named} are not listed as audio", len(paths))
+
+
+def _describe(root: Path, files: list[Path]) -> Iterator[_Described | SkippedClip | RowMatch]:
     """The files with what metadata says of them, and what is wrong with the metadata."""
     others = dict.fromkeys(files)
     for table in _metadata_files(root, files):
+        names, rows, unmatched = FileNames(table.parent), 0, list[str]()
         try:
             for row in read_table(table, ("file_name",)):
                 if isinstance(row, BadRow):
                     yield SkippedClip(table, str(row))
                     continue
-                path = Path(os.path.normpath(table.parent / row.path))
+                path = names.find(row.path)
+                rows += 1
+                if not path.is_relative_to(root) or not os.path.exists(str(path).replace("\0", "")):
+                    unmatched.append(f"{row.path} in {row.where}")
                 if not path.is_relative_to(root):
                     yield SkippedClip(
                         path, f"{row.where}: is outside of the folder {one_line(root)}"
@@ -182,6 +229,8 @@ def _describe(root: Path, files: list[Path]) -> Iterator[_Described | SkippedCli
                 yield _Described(path, row.values, row.where)
         except NoPathColumn as error:  # a file of this name that is something else
             yield SkippedClip(table, error.reason)
+        if unmatched:
+            yield RowMatch(table, rows, len(unmatched), one_line(unmatched[0]))
     for path in others:
         yield _Described(path, {}, "")
 

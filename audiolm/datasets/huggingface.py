@@ -22,7 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from audiolm.audio import AUDIO_SUFFIXES
-from audiolm.datasets.clip import Clip, SkippedClip, split_name
+from audiolm.datasets.clip import Clip, Found, SkippedClip, split_name
 from audiolm.datasets.folder import folder_clips
 from audiolm.files import one_line, replacing, user_path
 
@@ -38,7 +38,7 @@ def huggingface_clips(
     revision: str | None = None,
     column: str | None = None,
     splits: Sequence[str] | None = None,
-) -> Iterator[Clip | SkippedClip]:
+) -> Iterator[Found]:
     """The recordings of a dataset, fetched to `folder` at the first time.
 
     name: of a dataset on the Hugging Face hub, or the path of one (a folder or file of parquet or
@@ -67,7 +67,7 @@ def _clips(
     revision: str | None,
     column: str | None,
     splits: Sequence[str] | None,
-) -> Iterator[Clip | SkippedClip]:
+) -> Iterator[Found]:
     location = str(Path(name).resolve()) if Path(name).exists() else name
     source = {"name": location, "config": config, "revision": revision, "column": column}
     loaded: Mapping[str, Any] | None = None
@@ -88,7 +88,7 @@ def _clips(
             _fetch(name, split, loaded[split], column, folder / _safe(split))
     # One by one: the folder may hold other splits, or parts of them, from an earlier call.
     for split in wanted:
-        for clip in folder_clips(folder / _safe(split)):
+        for clip in folder_clips(folder / _safe(split), parts=False):
             if isinstance(clip, Clip):
                 clip = replace(clip, id=f"{_safe(split)}/{clip.id}")
             yield clip

@@ -7,13 +7,14 @@ talk.wav,3.5,6.2,One sentence.,ann     {"audio_filepath": "a.wav", "duration": 2
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from audiolm.datasets.clip import Clip, SkippedClip, make_clip, without_repeats
+from audiolm.datasets.matching import FileNames
 from audiolm.datasets.tables import BadRow, Row, read_table
+from audiolm.datasets.times import take_span
 from audiolm.files import one_line, user_path
 
 _PATH_COLUMNS = ("path", "audio_filepath", "audio", "file_name")
@@ -23,7 +24,7 @@ def manifest_clips(manifest: str | Path) -> Iterator[Clip | SkippedClip]:
     """The clips that a table lists, in its order. For the kinds of tables, see `read_table`.
 
     path (or audio_filepath, audio, file_name): the file, absolute or relative to the manifest's
-        folder.
+        folder; see `FileNames`.
     start, end (or offset, duration; an end counts before a duration): the part of the file, in
         seconds; from its beginning or to its end where they are not given.
     id: the clip's id. Else the path below the manifest's folder (the absolute path of a file
@@ -43,48 +44,25 @@ def _clips(manifest: Path) -> Iterator[Clip | SkippedClip]:
     if not manifest.exists():
         raise FileNotFoundError(f"no such manifest: {one_line(manifest)}")
     folder = Path(os.path.abspath(manifest)).parent
+    names = FileNames(folder)
     for row in read_table(manifest, _PATH_COLUMNS):
-        yield SkippedClip(manifest, str(row)) if isinstance(row, BadRow) else _clip(row, folder)
+        if isinstance(row, BadRow):
+            yield SkippedClip(manifest, str(row))
+        else:
+            yield _clip(row, folder, names)
 
 
-def _clip(row: Row, folder: Path) -> Clip | SkippedClip:
-    path = folder / row.path
-    values = row.values
-    times = {name: values.pop(name, None) for name in ("start", "offset", "end", "duration")}
+def _clip(row: Row, folder: Path, names: FileNames) -> Clip | SkippedClip:
+    path, values = names.find(row.path), row.values
     try:
-        seconds = {name: _seconds(name, text) for name, text in times.items() if text is not None}
+        span = take_span(values)
     except ValueError as error:
         return SkippedClip(path, f"{row.where}: {error}")
-    start = seconds.get("start", seconds.get("offset", 0.0))
-    end = seconds.get("end")
-    if end is None and "duration" in seconds:
-        end = start + seconds["duration"]
-    if end is not None and end <= start:
-        return SkippedClip(path, f"{row.where}: end {end:g} s is not after start {start:g} s")
-    id = values.pop("id", "").strip()
-    if not id:
-        id = _place(row.path, folder)
-        if seconds:
-            id += f"#{_short(start)}-{'' if end is None else _short(end)}"
-    return make_clip(id, path, values, start=start, end=end, where=row.where)
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} {text[:40]!r} is not a number of seconds, 0 or more")
-    return value
+    id = values.pop("id", "").strip() or _place(row.path, folder) + span.suffix
+    return make_clip(id, path, values, start=span.start, end=span.end, where=row.where)
 
 
 def _place(path: str, folder: Path) -> str:
     """A file's path as an id: below the folder where it is relative or lies there."""
     normal = Path(os.path.normpath(path))
     return (normal.relative_to(folder) if normal.is_relative_to(folder) else normal).as_posix()
-
-
-def _short(seconds: float) -> str:
-    """The number as it was given, mostly: 3 and 3.0 are one."""
-    return f"{seconds:.9f}".rstrip("0").rstrip(".")

@@ -18,9 +18,10 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TextIO
 
 from audiolm.audio import AUDIO_SUFFIXES
@@ -209,6 +210,8 @@ class _Records:
         It has as many fields as the table has columns (which a line of a text may have too), and
         in its field for the path the suffix of an audio file, or that of the first line's.
         """
+        if len(lines) < 2:
+            return False
         suffixes = {*AUDIO_SUFFIXES, self._suffix(lines[0], path_index)} - {""}
         return any(
             line.count(self._format["delimiter"]) + 1 >= columns > 1
@@ -219,7 +222,7 @@ class _Records:
     def _suffix(self, line: str, path_index: int) -> str:
         fields = line.rstrip("\r\n").split(self._format["delimiter"])
         path = fields[path_index].strip().strip('"') if path_index < len(fields) else ""
-        return PurePath(path).suffix.lower()
+        return os.path.splitext(path)[1].lower()
 
 
 def _quoting(file: TextIO, delimiter: str, tabs: bool) -> Literal[0, 3]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from audiolm.datasets.clip import Clip, SkippedClip
+from audiolm.datasets.clip import Found
 from audiolm.datasets.folder import folder_clips
 from audiolm.demo.melodies import make_melodies
 
@@ -19,7 +19,7 @@ def demo_clips(
     split_from: str | None = None,
     valid: str | Path | None = None,
     test: str | Path | None = None,
-) -> Iterator[Clip | SkippedClip]:
+) -> Iterator[Found]:
     """The melodies in `folder`, once all that are missing are written.
 
     Args:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from audiolm.audio import find_audio_files, read_audio, write_wav
+from audiolm.audio import find_audio_files, read_audio, search_folder, write_wav
+from audiolm.tokens.store import FORMAT
 
 from ..signals import noise
 
@@ -69,12 +72,53 @@ def test_a_folder_that_is_missing_or_holds_nothing(tmp_path: Path) -> None:
         find_audio_files(tmp_path)
 
 
-def test_names_that_are_no_files_are_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "a.wav").write_bytes(b"")
-    (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
-    assert find_audio_files(tmp_path) == [tmp_path / "a.wav"]
-    assert [record.getMessage() for record in caplog.records] == [
-        f"skipped {tmp_path / 'gone.wav'}: a link to nothing, or no file"
+def test_what_is_passed_over_is_told(tmp_path: Path) -> None:
+    touch(tmp_path, "a.wav", "notes.txt", "sub/b.TXT", "sub/c.jpg", "README", ".hidden.txt")
+    (tmp_path / "broken.wav").symlink_to("nothing")
+    (tmp_path / "circle.mp3").symlink_to("circle.mp3")
+    os.mkfifo(tmp_path / "pipe.ogg")
+    found = search_folder(tmp_path)
+    assert [path.name for path in found.files] == ["a.wav"]
+    counts = {suffix: len(paths) for suffix, paths in found.others.items()}
+    assert counts == {".txt": 2, ".jpg": 1, "": 1}
+    assert {path.name: reason for path, reason in found.unusable.items()} == {
+        "broken.wav": "a link to nothing",
+        "circle.mp3": "a link to nothing",
+        "pipe.ogg": "not a regular file",
+    }
+
+
+def test_what_this_program_wrote_is_no_recording(tmp_path: Path) -> None:
+    touch(
+        tmp_path,
+        *("a.wav", "b.wav", "runs/one/samples/x.wav", "runs/one/generated/y.wav"),
+        *("data/tokens/a-1/listen/z_decoded.wav", "data/demo/melody_0000.wav"),
+        *("other/.hydra/config.yaml", "other/c.wav", "shop/d.wav", "out/sample_000.wav"),
+    )
+    for name, content in {
+        "data/tokens/a-1/store.json": {"format": FORMAT},
+        "data/demo/melodies.json": {"version": 1, "seed": 0, "num_melodies": 1},
+        "out/sample_000.json": {"seed": 0, "checkpoint": "last.ckpt", "sampling": {}},
+        "b.json": {"seed": 0, "speaker": "ann"},  # of a recording
+        "shop/store.json": {"name": "corner"},
+    }.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    for name in (".hydra", "checkpoints"):
+        (tmp_path / "runs/one" / name).mkdir()
+    found = search_folder(tmp_path)
+    listed = [path.relative_to(tmp_path).as_posix() for path in found.files]
+    assert listed == ["a.wav", "b.wav", "other/c.wav", "shop/d.wav"]
+    outputs = {path.relative_to(tmp_path).as_posix(): what for path, what in found.outputs.items()}
+    assert outputs == {
+        "runs/one": "a run",
+        "data/tokens/a-1": "a token store",
+        "data/demo": "melodies of the demo",
+        "out/sample_000.wav": "a sample",
+    }
+    # A folder that is asked for by name is read, and tools find all.
+    assert [path.name for path in search_folder(tmp_path / "data/demo").files] == [
+        "melody_0000.wav"
     ]
+    with pytest.raises(ValueError, match=r"sample_000\.wav: a sample, which this program wrote"):
+        search_folder(tmp_path / "out")
+    assert len(find_audio_files(tmp_path)) == 9

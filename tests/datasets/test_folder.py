@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 
-from audiolm.datasets.clip import Clip, SkippedClip, make_clip, split_name, without_repeats
+from audiolm.datasets.checks.check import CheckReport, check_clips
+from audiolm.datasets.checks.rules import Rules
+from audiolm.datasets.clip import (
+    Clip,
+    Found,
+    PassedOver,
+    RowMatch,
+    SkippedClip,
+    make_clip,
+    split_name,
+    without_repeats,
+)
 from audiolm.datasets.file_names import NamePattern
 from audiolm.datasets.folder import folder_clips
 
@@ -28,14 +42,14 @@ def touch(tmp_path: Path) -> Touch:
     return make
 
 
-def sort(found: Iterable[Clip | SkippedClip]) -> tuple[dict[str, Clip], dict[str, str]]:
+def sort(found: Iterable[Found]) -> tuple[dict[str, Clip], dict[str, str]]:
     """Clips by id; reasons by the name of the file."""
     clips, reasons = {}, {}
     for one in found:
         if isinstance(one, Clip):
             assert one.id not in clips
             clips[one.id] = one
-        else:
+        elif isinstance(one, SkippedClip):
             reasons[one.path.name] = one.reason
             assert "\n" not in str(one)
     return clips, reasons
@@ -178,7 +192,8 @@ def test_dropped_fields_may_repeat() -> None:
 
 def test_every_file_is_a_clip_in_sorted_order(touch: Touch) -> None:
     folder = touch("b.wav", "a/é ü.flac", "a/new\nline.mp3", "notes.txt", ".hidden.wav")
-    clips = list(folder_clips(folder))
+    *clips, other = folder_clips(folder)
+    assert isinstance(other, PassedOver) and (other.path.name, other.files) == ("notes.txt", 1)
     ids = ["a/new\nline.mp3", "a/é ü.flac", "b.wav"]
     assert clips == [Clip(id, folder.resolve() / id) for id in ids]
 
@@ -242,6 +257,108 @@ def test_metadata_that_is_something_else_takes_no_clips_away(touch: Touch) -> No
     (folder / "metadata.jsonl").write_text('{"file_name": "a.wav"}\n')
     with pytest.raises(ValueError, match=r"metadata\.csv and metadata\.jsonl; keep one"):
         list(folder_clips(folder))
+
+
+def test_times_in_metadata_make_clips_of_parts(touch: Touch) -> None:
+    folder = touch("talk.wav", "b.wav")
+    (folder / "metadata.csv").write_text(
+        "file_name,start,end,text\ntalk.wav,0,1.5,one\ntalk.wav,1.5,3,two\nb.wav,,,all\n"
+        "talk.wav,3,2,three\ntalk.wav,soon,,four\n"
+    )
+    clips, reasons = sort(folder_clips(folder))
+    assert clips == {
+        "talk.wav#0-1.5": Clip("talk.wav#0-1.5", folder / "talk.wav", 0.0, 1.5, text="one"),
+        "talk.wav#1.5-3": Clip("talk.wav#1.5-3", folder / "talk.wav", 1.5, 3.0, text="two"),
+        "b.wav": Clip("b.wav", folder / "b.wav", text="all"),
+    }
+    assert reasons == {
+        "talk.wav": "line 6 of metadata.csv: start 'soon' is not a number of seconds, 0 or more"
+    }
+    # Files that were cut already, and a duration that only says how long the file is.
+    clips, _ = sort(folder_clips(folder, parts=False))
+    assert set(clips) == {"talk.wav", "b.wav"}
+    (folder / "metadata.csv").write_text("file_name,duration\nb.wav,2.5\n")
+    clips, _ = sort(folder_clips(folder))
+    assert clips["b.wav"] == Clip("b.wav", folder / "b.wav", columns={"duration": "2.5"})
+
+
+COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "found"),
+    [
+        (f"{DECOMPOSED}/a.wav", f"{COMPOSED}/a.wav", True),
+        (f"{COMPOSED}.wav", f"{DECOMPOSED}.wav", True),
+        ("x/y/a.wav", "x\\y\\a.wav", True),
+        (f"x/{DECOMPOSED}.wav", f"x\\{COMPOSED}.wav", True),
+        ("x\\y.wav", "x\\y.wav", True),  # a backslash of its own
+        ("a.wav", "A.wav", False),  # case: two files on most systems
+        ("x/a.wav", "a.wav", False),
+    ],
+)
+def test_names_match_up_to_unicode_form_and_separators(
+    touch: Touch, there: str, named: str, found: bool
+) -> None:
+    folder = touch(there, "z.wav")
+    (folder / "metadata.jsonl").write_text(json.dumps({"file_name": named, "text": "hi"}) + "\n")
+    everything = list(folder_clips(folder))
+    texts = {clip.id: clip.text for clip in everything if isinstance(clip, Clip)}
+    assert texts == {there: "hi" if found else None, "z.wav": None}
+    matches = [one for one in everything if isinstance(one, RowMatch)]
+    assert [(match.rows, match.unmatched) for match in matches] == ([] if found else [(1, 1)])
+
+
+def test_a_name_of_two_forms_is_ambiguous(touch: Touch) -> None:
+    forms = ("\u1e69.wav", "s\u0323\u0307.wav", "\u1e63\u0307.wav")  # one letter, three ways
+    folder = touch(*forms[:2])
+    if len(list(folder.iterdir())) < 2:
+        pytest.skip("this file system keeps one form")
+    (folder / "metadata.jsonl").write_text(json.dumps({"file_name": forms[2], "text": "?"}) + "\n")
+    clips, reasons = sort(folder_clips(folder))
+    assert all(clip.text is None for clip in clips.values()) and len(reasons) == 1
+
+
+def test_most_rows_that_name_nothing_stop_the_check(touch: Touch, tmp_path: Path) -> None:
+    """Rows are counted against rows: files that no row names are as many as they like."""
+    folder = touch(*(f"{i}.wav" for i in range(20)))
+    for i in range(20):
+        soundfile.write(folder / f"{i}.wav", np.random.default_rng(i).normal(0, 0.1, 4000), 8000)
+    rows = [f"Other/{i}.WAV,text" for i in range(6)] + [f"{i}.wav,text" for i in range(5)]
+    (folder / "metadata.csv").write_text("\n".join(["file_name,text", *rows]) + "\n")
+
+    def check(max_dropped: float = 0.5) -> CheckReport:
+        rules = Rules(max_dropped=max_dropped)
+        clips = folder_clips(folder)
+        return check_clips(clips, tmp_path / "c", rules, num_workers=0, show_progress=False)
+
+    with pytest.raises(
+        ValueError, match=r"6 of 11 rows name no file.*Other/0\.WAV in line 2"
+    ) as error:
+        check().enforce()
+    assert "rules.max_dropped=1" in str(error.value) and "\n" not in str(error.value)
+    check(max_dropped=1).enforce()
+    (folder / "metadata.csv").write_text("\n".join(["file_name,text", *rows[1:]]) + "\n")
+    report = check()
+    report.enforce()
+    assert len(report.kept) == 20 and sum(clip.text == "text" for clip in report.kept) == 5
+
+
+def test_what_is_passed_over_is_in_the_report(touch: Touch, tmp_path: Path) -> None:
+    folder = touch(
+        "a.wav", "a.txt", "b.txt", "runs/x/checkpoints/last.ckpt", "runs/x/.hydra/config.yaml"
+    )
+    soundfile.write(folder / "a.wav", np.random.default_rng(0).normal(0, 0.1, 8000), 8000)
+    (folder / "gone.wav").symlink_to("nothing")
+    report = check_clips(
+        folder_clips(folder), tmp_path / "c", Rules(), num_workers=0, show_progress=False
+    )
+    assert [clip.id for clip in report.kept] == ["a.wav"]
+    assert [bad.reason for bad in report.skipped] == ["a link to nothing"]
+    assert [(over.path.name, over.files) for over in report.passed_over] == [("x", 0), ("a.txt", 2)]
+    assert [over["files"] for over in report.as_dict()["passed_over"]] == [0, 2]
+    lines = "\n".join(report.lines())
+    assert ".txt" in lines and "a run, which this program wrote" in lines
 
 
 def test_names_and_folders_give_labels(touch: Touch) -> None:

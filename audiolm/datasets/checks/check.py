@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from audiolm.datasets.checks.cache import CheckCache, Source
 from audiolm.datasets.checks.measure import AUDIO, MEASURED, Fault, Measurement, measure
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
-from audiolm.datasets.clip import Clip, SkippedClip
+from audiolm.datasets.clip import Clip, Found, PassedOver, RowMatch, SkippedClip
 from audiolm.files import hash64, user_path
 from audiolm.locks import FileLock
 from audiolm.parallel import Part, as_a_workers_death, check_part, worker_settings
@@ -47,7 +48,7 @@ _FILE_BYTES = 2**16
 
 
 def check_clips(
-    clips: Iterable[Clip | SkippedClip],
+    clips: Iterable[Found],
     cache_dir: Path,
     rules: Rules,
     *,
@@ -72,22 +73,29 @@ def check_clips(
     Ctrl-C keeps what was measured; the next run resumes there.
     """
     check_part(part)
-    ordered, unusable = _select(clips, part)
+    ordered, unusable, asides = _select(clips, part)
     collection = Collection(ordered, np.zeros(len(ordered), MEASURED), {}, [])
     cache_dir = user_path(cache_dir)
     with _lock(cache_dir, part):
         _measure_all(collection, CheckCache(cache_dir), num_workers, show_progress)
-    return apply_rules(collection, unusable, rules, part, known, channels)
+    report = apply_rules(collection, unusable, rules, part, known, channels)
+    return replace(report, asides=asides)
 
 
 def _select(
-    clips: Iterable[Clip | SkippedClip], part: Part
-) -> tuple[list[Clip], list[SkippedClip]]:
-    """The part's clips by id, and what the source could not use (which the first part reports)."""
+    clips: Iterable[Found], part: Part
+) -> tuple[list[Clip], list[SkippedClip], list[PassedOver | RowMatch]]:
+    """The part's clips by id; what the source could not use, and what it says beside, which the
+    first part reports."""
     ordered: list[Clip] = []
     unusable: list[SkippedClip] = []
+    asides: list[PassedOver | RowMatch] = []
     empty = True
     for clip in clips:
+        if isinstance(clip, PassedOver | RowMatch):
+            if part.number == 0:
+                asides.append(clip)
+            continue
         empty = False
         if isinstance(clip, SkippedClip):
             if part.number == 0:
@@ -103,7 +111,7 @@ def _select(
                 f"two clips have the id {first.id!r}, {first.path} and {second.path}; "
                 "every clip needs its own"
             )
-    return ordered, unusable
+    return ordered, unusable, asides
 
 
 # ---- Measuring

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audiolm.datasets.checks.rules import FAULTS, Rules
-from audiolm.datasets.clip import Clip, SkippedClip
-from audiolm.files import atomic_file
+from audiolm.datasets.clip import Clip, PassedOver, RowMatch, SkippedClip
+from audiolm.files import atomic_file, one_line
 from audiolm.parallel import Part
 
 
@@ -65,7 +65,8 @@ class CheckReport:
 
     kept: sorted by id. audio: an `AUDIO` row for each. split_as: for each, the index in `kept` of
     the clip whose split it shares: its own, or that of the first of its exact duplicates where
-    these are kept. skipped: each with its reason. findings: by rule, then by id.
+    these are kept. skipped: each with its reason. findings: by rule, then by id. asides: what the
+    source passed over, and of tables, how many rows name no file.
     """
 
     kept: list[Clip]
@@ -77,6 +78,12 @@ class CheckReport:
     totals: Totals
     rules: Rules
     part: Part
+    asides: Sequence[PassedOver | RowMatch] = ()
+
+    @property
+    def passed_over(self) -> list[PassedOver]:
+        """What is no recording: by folder, or by suffix."""
+        return [aside for aside in self.asides if isinstance(aside, PassedOver)]
 
     @property
     def durations(self) -> NDArray[np.float64]:
@@ -95,6 +102,14 @@ class CheckReport:
         """
         if self.part.count > 1:
             return
+        for table in (aside for aside in self.asides if isinstance(aside, RowMatch)):
+            if table.unmatched > self.rules.max_dropped * table.rows:
+                raise ValueError(
+                    f"{one_line(table.table)}: {table.unmatched:,} of {table.rows:,} rows name no "
+                    f"file of its folder, such as {table.example}, more than "
+                    f"rules.max_dropped={self.rules.max_dropped:g}; correct the names, or continue "
+                    "without these rows with rules.max_dropped=1"
+                )
         if not self.kept:
             remedy = self._remedy(self.skipped[0])
             raise ValueError(
@@ -153,6 +168,15 @@ class CheckReport:
             if len(of_rule) > max_paths:
                 lines.append(f"  and {len(of_rule) - max_paths:,} more")
         unbroken = [n for n, c in self.counts.items() if not c.clips and c.action != "off"]
+        if self.passed_over:
+            files = sum(aside.files for aside in self.passed_over)
+            lines.append(
+                f"passed over {files:,} files that are no recordings, and folders of output"
+            )
+            lines += [
+                f"  {aside}" + (f" ({aside.files:,})" if aside.files else "")
+                for aside in self.passed_over
+            ]
         off = [name for name, count in self.counts.items() if count.action == "off"]
         if unbroken and t.durations:  # else nothing was decoded
             lines.append(f"no file breaks the rules {', '.join(unbroken)}")
@@ -174,6 +198,9 @@ class CheckReport:
             "totals": totals,
             "kept": {"clips": len(self.kept), "hours": self.hours},
             "skipped": len(self.skipped),
+            "passed_over": [
+                asdict(aside) | {"path": str(aside.path)} for aside in self.passed_over
+            ],
             "max_dropped": self.rules.max_dropped,
             "rules": rules,
             "findings": [asdict(f) | {"path": str(f.path)} for f in self.findings],
