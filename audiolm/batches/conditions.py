@@ -20,6 +20,9 @@ from audiolm.model.condition_vocabulary import (
 )
 from audiolm.tokens import Mix, TokenStore
 
+MAX_TEXT = 2000
+"""Characters of a text, by default: two minutes of speech."""
+
 
 def check_conditioning(
     labels: Sequence[str] = (),
@@ -27,6 +30,7 @@ def check_conditioning(
     vector: str | None = None,
     drop: float = 0.1,
     text_layers: int = 2,
+    max_text: int = MAX_TEXT,
 ) -> list[str]:
     """The columns that a model is conditioned on; arguments as of `read_vocabulary`.
 
@@ -47,6 +51,8 @@ def check_conditioning(
         raise ValueError(f"conditioning.drop={drop} must be from 0 to below 1")
     if text_layers < 0:
         raise ValueError(f"conditioning.text_layers={text_layers} must be 0 or more")
+    if max_text < 1:
+        raise ValueError(f"conditioning.max_text={max_text} must be at least 1 character")
     return columns
 
 
@@ -59,6 +65,7 @@ def read_vocabulary(
     vector: str | None = None,
     drop: float = 0.1,
     text_layers: int = 2,
+    max_text: int = MAX_TEXT,
 ) -> ConditionVocabulary | None:
     """The names, characters and sizes of these columns in the clips trained on; None where no
     column is named.
@@ -72,11 +79,13 @@ def read_vocabulary(
         vector: the column of an embedding: a JSON list of numbers, or the path of a .npy file,
             relative to the folder of the recording.
         drop, text_layers: see `ConditionVocabulary`.
+        max_text: characters of a text; clips with a longer one are not used. Memory grows with the
+            square of the longest.
 
     Raises:
         ValueError: as `check_conditioning`, and for a column that no clip has.
     """
-    columns = check_conditioning(labels, text, vector, drop, text_layers)
+    columns = check_conditioning(labels, text, vector, drop, text_layers, max_text)
     if not columns:
         return None
     found = _Found({column: set() for column in labels}, text, vector)
@@ -84,14 +93,16 @@ def read_vocabulary(
         split = split_clips(store, valid_fraction)
         if text:
             split = whole_clips(store, split, context_frames, text)
+            split = without_long_texts(store, split, text, max_text)
         for clip in np.unique(split.train["clip"]).tolist():
             found.add(store, clip)
         for clip in np.unique(split.valid["clip"]).tolist() if text else ():
             found.longest = max(found.longest, _text_length(store, clip, text))
     if not found.columns and text:
         raise ValueError(
-            f"no clip is as short as context={context_frames / mix.frame_rate:g} s, and a text is "
-            f"that of a whole clip; raise context, or cut the recordings"
+            f"no clip is as short as context={context_frames / mix.frame_rate:g} s with a text of "
+            f"at most conditioning.max_text={max_text} characters, and a text is that of a whole "
+            f"clip; raise context, or cut the recordings"
         )
     check_columns(columns, found.columns, mix)
     return ConditionVocabulary(
@@ -158,6 +169,16 @@ def whole_clips(store: TokenStore, split: Split, frames: int, text: str) -> Spli
         for index in np.flatnonzero(~fit).tolist():
             fit[index] = text not in conditions_of(store, int(part["clip"][index]))
         return fit
+
+    return Split(*(part[fits(part)] for part in split))
+
+
+def without_long_texts(store: TokenStore, split: Split, text: str, longest: int) -> Split:
+    """A split without clips whose text has more than so many characters, as the model reads it."""
+
+    def fits(part: NDArray[Any]) -> NDArray[np.bool_]:
+        lengths = (_text_length(store, clip, text) for clip in part["clip"].tolist())
+        return np.fromiter((length <= longest for length in lengths), np.bool_, len(part))
 
     return Split(*(part[fits(part)] for part in split))
 

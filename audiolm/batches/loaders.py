@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
 from audiolm.batches.buckets import StepSampler, TrainingBatches, validation_batches
-from audiolm.batches.conditions import ClipConditions, whole_clips
-from audiolm.batches.splits import split_clips
+from audiolm.batches.conditions import ClipConditions, whole_clips, without_long_texts
+from audiolm.batches.splits import Split, split_clips
 from audiolm.batches.windows import WindowBatch, WindowReader
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.patterns import Pattern, make_pattern
@@ -46,6 +46,11 @@ def check_data_settings(batch_size: int, valid_fraction: float) -> None:
         raise ValueError(f"data.valid_fraction={valid_fraction} must be from 0 to below 1")
 
 
+def _num_spans(splits: Sequence[Split]) -> int:
+    """Of all parts of all splits."""
+    return sum(len(part) for split in splits for part in split)
+
+
 class TokenBatches:
     """Batches of a store, or of a mix of several, as `batches.windows.WindowBatch`.
 
@@ -73,6 +78,7 @@ class TokenBatches:
         splits: what of each store is for training, validation and neither.
         conditions: of the clips; None for an unconditional model.
         too_long: clips that are not used, as their text is not that of a window.
+        long_texts: clips that are not used, as their text is longer than any of the vocabulary's.
     """
 
     def __init__(
@@ -110,23 +116,24 @@ class TokenBatches:
             None if vocabulary is None else ClipConditions(self.mix.stores, vocabulary)
         )
         self.splits = [split_clips(store, valid_fraction) for store in self.mix.stores]
-        self.too_long = 0
+        self.too_long = self.long_texts = 0
         if vocabulary is not None and vocabulary.text:
-            self._keep_whole_clips(vocabulary.text)
+            self._keep_whole_clips(vocabulary.text, vocabulary.max_text_len)
         self._batches: tuple[int, TrainingBatches] | None = None
 
-    def _keep_whole_clips(self, text: str) -> None:
-        """Use no clip with a text that is longer than a window."""
+    def _keep_whole_clips(self, text: str, longest: int) -> None:
+        """Use no clip with a text that is longer than a window, or whose text is too long."""
         whole = [
             whole_clips(store, split, self.context_frames, text)
             for store, split in zip(self.mix.stores, self.splits, strict=True)
         ]
-        self.too_long = sum(
-            len(part) - len(kept)
-            for split, short in zip(self.splits, whole, strict=True)
-            for part, kept in zip(split, short, strict=True)
-        )
-        self.splits = whole
+        readable = [
+            without_long_texts(store, split, text, longest)
+            for store, split in zip(self.mix.stores, whole, strict=True)
+        ]
+        self.too_long = _num_spans(self.splits) - _num_spans(whole)
+        self.long_texts = _num_spans(whole) - _num_spans(readable)
+        self.splits = readable
         for store, split in zip(self.mix.stores, self.splits, strict=True):
             if not len(split.train):
                 raise ValueError(

@@ -38,11 +38,13 @@ def estimate_memory(
 
     Counted are float32 weights, gradients, AdamW's two averages and the EMA, and what the
     backward pass keeps: per block and step about 20 D values, and S values a head for each table
-    of S x S that the kernel keeps; and two copies of the logits.
+    of S x S that the kernel keeps; what the encoder of a text keeps of batch_size texts of the
+    largest length; and two copies of the logits.
 
     bytes_each: of a value that a matrix product makes: 2 under autocast, else 4.
     """
     parameters = count_parameters(model) * 4 * (5 if ema else 4)
+    texts = 0
     trunk = model.transformer
     width = model.embedding.embedding_dim
     # Attention written out keeps the scores, the weights and a copy of these for the product.
@@ -51,10 +53,13 @@ def estimate_memory(
     text = None if model.conditioner is None else model.conditioner.text
     if text is not None:  # queries, heads and output; and tables of S x L, of long texts
         block += 5 * width * 4 + 3 * trunk.num_heads * text.max_len * bytes_each
+        # Its encoder keeps three tables of L x L a head, and looks at all of a text at once.
+        heads = 3 * trunk.num_heads * text.max_len * bytes_each
+        texts = batch_size * len(text.blocks) * text.max_len * (20 * width * 4 + heads)
     blocks = len(trunk.blocks)
     per_step = blocks * width * 4 + block if trunk.gradient_checkpointing else blocks * block
     logits = 2 * model.num_codebooks * model.num_outputs * bytes_each
-    return parameters + round(batch_size * steps * (per_step + logits))
+    return parameters + texts + round(batch_size * steps * (per_step + logits))
 
 
 def describe_plan(
@@ -142,6 +147,12 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenBatches) -> I
     if data.too_long:
         clips = counted(data.too_long, "clip")
         yield (f"  skipped     {clips} longer than the context, whose text is not that of a window")
+    if data.long_texts and vocabulary is not None:
+        yield (
+            f"  skipped     {counted(data.long_texts, 'clip')} with a text of more than "
+            f"{vocabulary.max_text_len:,} characters, the most trained on; conditioning.max_text "
+            f"is the limit"
+        )
 
 
 def _describe_buckets(batches: TrainingBatches, capacity: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -18,6 +19,7 @@ from audiolm.codec import EncodecCodec
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.tokens import Mix, TokenStore
 from audiolm.training import TokenData
+from audiolm.training.lm.summary import estimate_memory
 
 from ..conftest import CONTEXT, MODEL, encode_folder, make_module
 from .test_data import serve
@@ -110,6 +112,41 @@ def test_a_text_is_that_of_a_whole_clip(labelled: TokenStore) -> None:
     without = data_of(labelled, vocabulary_of(labelled, labels=["label"]))
     assert without.too_long == 0
     assert not all(batch["reaches_end"].all() for batch in serve(without))
+
+
+def test_a_text_beyond_the_limit_leaves_its_clip_out_and_costs_nothing(
+    labelled: TokenStore,
+) -> None:
+    """The longest text decides how much memory a batch takes, whatever the others are."""
+    everything = data_of(labelled, vocabulary_of(labelled, text="text"))
+    limited = vocabulary_of(labelled, text="text", max_text=len("bee bee"))
+    assert limited.max_text_len == len("bee bee")
+    data = data_of(labelled, limited)
+    spans = [np.concatenate([split.train, split.valid]) for split in everything.splits]
+    texts = [conditions_of(labelled, int(clip)).get("text", "") for clip in spans[0]["clip"]]
+    longer = sum(len(text) > len("bee bee") for text in texts)
+    assert data.long_texts == longer > 0 == everything.long_texts
+    assert data.too_long == everything.too_long
+    batches = serve(data)
+    assert all(batch["conditions"]["text"].shape[1] <= 1 + len("bee bee") for batch in batches)
+    with pytest.raises(ValueError, match=r"max_text=1 characters"):
+        vocabulary_of(labelled, labels=["label"], text="text", max_text=1, context_frames=2)
+    with pytest.raises(ValueError, match=r"conditioning\.max_text=0 must be at least 1"):
+        vocabulary_of(labelled, text="text", max_text=0)
+
+
+def test_the_plan_counts_what_texts_cost(labelled: TokenStore, tiny_codec: EncodecCodec) -> None:
+    def memory(longest: int) -> int:
+        vocabulary = dataclasses.replace(vocabulary_of(labelled, text="text"), max_text_len=longest)
+        model = make_module(
+            tiny_codec, model={**MODEL, "end_token": True}, conditioning=vocabulary.settings()
+        ).model
+        return estimate_memory(model, 4, 20, ema=False, kernel="auto", bytes_each=4)
+
+    heads, layers = MODEL["num_heads"], 2
+    tables = 4 * layers * 3 * heads * 4  # bytes for each pair of characters, of four texts
+    assert memory(2000) - memory(20) > tables * (2000**2 - 20**2)
+    assert memory(2000) < 3 * tables * 2000**2
 
 
 def test_a_row_is_scored_alone_as_in_a_batch(
