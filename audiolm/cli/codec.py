@@ -6,11 +6,11 @@ import shlex
 import warnings
 from pathlib import Path
 
-from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig
 
 from audiolm.cli.build import plain
+from audiolm.cli.store import check
 from audiolm.cli.training import files_of_callbacks, make_callbacks, make_trainer
 from audiolm.codec.local import save_local
 from audiolm.files import check_writable, user_path
@@ -80,13 +80,18 @@ def make_codec_trainer(cfg: DictConfig, run: RunFolder) -> Trainer:
 def make_waveforms(
     cfg: DictConfig, module: CodecTraining, resume_from: Path | None
 ) -> WaveformData:
-    """The recordings of the config, decoded once; the same that a resumed run has."""
-    instantiate(cfg.data.source, _convert_="all")  # which makes or fetches what is not there
+    """The recordings of the config, checked, and decoded once; those that a resumed run has.
+
+    Of parts of files, the files.
+    """
+    channels = module.settings["channels"]
+    report = check(cfg, channels=channels)
     waveforms = Waveforms(
         Path(cfg.data.path),
         user_path(cfg.data.store or WAVEFORMS),
         module.settings["sample_rate"],
-        module.settings["channels"],
+        channels,
+        [clip.path for clip in report.kept],
     )
     for name, reason in waveforms.skipped.items():
         print(f"skipped   {name}: {reason}")

@@ -100,7 +100,15 @@ def test_folders(workplace: Path, run_script: RunScript) -> None:
     Path("bad").mkdir()
     Path("bad/text.wav").write_text("not a sound")
     soundfile.write("bad/silent.wav", np.zeros(400), 800)
-    refused(run_script("train_codec", "data.path=bad", *TINY_CODEC), "none of its 2 recordings")
+    refused(
+        run_script("train_codec", "data.path=bad", *TINY_CODEC),
+        "none of the 2 files can be encoded",
+    )
+    # What is left out for a language model is left out for its codec.
+    Path("phase").mkdir()
+    noise = np.random.default_rng(0).normal(0, 0.1, 400)
+    soundfile.write("phase/inverse.wav", np.stack([noise, -noise], axis=1), 800)
+    refused(run_script("train_codec", "data.path=phase", *TINY_CODEC), "rules.out_of_phase.action")
     # The long one is needed to train on, and is the one for validation.
     Path("one").mkdir()
     soundfile.write("one/x.wav", np.random.default_rng(0).normal(0, 0.1, 200), 800)

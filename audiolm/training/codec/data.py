@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from audiolm.audio import AudioError, find_audio_files, stream_audio
+from audiolm.audio import AudioError, search_folder, stream_audio
 from audiolm.batches.buckets import StepSampler
 from audiolm.batches.loaders import StepLoader
 from audiolm.batches.splits import split_by_hash
@@ -66,17 +66,30 @@ class Waveforms:
         cache: folder in which the decoded samples are kept, in one of its own.
         sample_rate: Hz.
         channels: 1 or 2.
+        files: those to use, such as a check has kept; None: all that are below the folder.
 
     Raises:
         FileNotFoundError, ValueError: no folder, no recordings, or none that can be read.
     """
 
-    def __init__(self, folder: Path, cache: Path, sample_rate: int, channels: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cache: Path,
+        sample_rate: int,
+        channels: int,
+        files: Sequence[Path] | None = None,
+    ) -> None:
         self.folder = user_path(folder)
         self.sample_rate = sample_rate
-        files = find_audio_files(self.folder)
+        root = self.folder.resolve()
+        files = (
+            search_folder(root).files
+            if files is None
+            else sorted(set(files), key=lambda file: _id(file, root))
+        )
         stats = [file.stat() for file in files]
-        ids = [file.relative_to(self.folder).as_posix() for file in files]
+        ids = [_id(file, root) for file in files]
         listing = [[i, s.st_size, s.st_mtime_ns] for i, s in zip(ids, stats, strict=True)]
         key = hashlib.sha256(
             json.dumps([FORMAT, sample_rate, channels, listing]).encode()
@@ -165,6 +178,11 @@ class Waveforms:
         first = int(self._starts[recording]) + start
         part = self._samples[first : first + length]
         return torch.from_numpy(part.T.astype(np.float32))
+
+
+def _id(file: Path, root: Path) -> str:
+    """The path below the folder, or all of it for a file elsewhere."""
+    return (file.relative_to(root) if file.is_relative_to(root) else file).as_posix()
 
 
 def _half(block: Tensor) -> NDArray[np.float16] | None:

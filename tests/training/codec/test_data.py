@@ -335,3 +335,13 @@ def test_the_defaults_are_in_range() -> None:
 def test_settings_out_of_range(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"data.{message}"):
         check_segment_settings(**DEFAULTS | change)
+
+
+def test_only_files_that_are_named_are_decoded(folder: Path) -> None:
+    """Such as a check has kept, in any order; the cache of all is that of the folder."""
+    everything = load(folder)
+    files = [folder.resolve() / name for name in everything.ids]
+    assert Waveforms(folder, folder.parent / "cache", RATE, 1, files[::-1]).path == everything.path
+    some = Waveforms(folder, folder.parent / "cache", RATE, 1, [files[2], files[0], files[2]])
+    assert some.ids == [everything.ids[0], everything.ids[2]]
+    assert torch.equal(some.read(1, 5, 100), everything.read(2, 5, 100))
