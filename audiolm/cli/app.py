@@ -30,6 +30,7 @@ from audiolm.cli.overrides import (
 from audiolm.cli.renamed_keys import check_renamed
 from audiolm.cli.resume import settings_of_the_run
 from audiolm.cli.run_folders import remove_what_was_made
+from audiolm.cli.termination import interrupt_on_sigterm
 from audiolm.cli.unused import unused_settings
 from audiolm.run_folder import RUNS, RunFolder, time_stamp
 
@@ -42,6 +43,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
     A traceback is shown for other errors, and for all of them with HYDRA_FULL_ERROR=1.
     """
     stop_as_usual()
+    interrupt_on_sigterm()
     write_any_name()
     if wants_help(sys.argv[1:]):
         print(help_text(config_name, sys.modules["__main__"].__doc__))
