@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from audiolm.datasets.checks.rules import FAULTS, Rules
+
 from .pages import examples, run_page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,3 +101,25 @@ def test_every_setting_exists(page: Path) -> None:
         if not exists:
             wrong.append(word)
     assert not wrong
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading of a page, without its own first row."""
+    section = (
+        page.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    )
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_what_is_skipped_is_what_the_rules_say() -> None:
+    words = {"drop": "skipped", "report": "reported", "off": "off"}
+    rules = Rules()
+    expected = [(name, "skipped, always", None) for name in FAULTS] + [
+        (name, words[rules[name].action], rules[name].threshold) for name in rules.names()
+    ]
+    rows = table(ROOT / "docs" / "skipped.md", "Rules of the check")
+    stated = [(name, action, float(limit) if limit else None) for name, action, limit, _ in rows]
+    assert stated == expected
+    assert all(what for *_, what in rows)
+    assert f"rules.max_dropped={rules.max_dropped:g}" in (ROOT / "docs" / "skipped.md").read_text()

@@ -16,6 +16,7 @@ from audiolm.audio.formats.ffmpeg import has_ffmpeg
 from audiolm.audio.formats.pyav import has_pyav
 
 from ..hostile import Case, build
+from ..test_docs import ROOT, table
 
 TIMEOUT = 120  # s; all files together take a few
 
@@ -110,6 +111,20 @@ def test_every_file_is_served_right_or_skipped_with_its_reason(pack: Pack) -> No
     assert faults(pack, pack.cases, results) == []
     # Headers promise up to 2**62 bytes.
     assert grown < 100e6
+
+
+def test_every_reason_stands_in_the_documentation(pack: Pack) -> None:
+    known = tuple(row[0] for row in table(ROOT / "docs" / "skipped.md", "Reasons"))
+    met = set()
+    for case in pack.cases:
+        if not case.served:
+            with pytest.raises(AudioError) as caught:
+                read_audio(pack.folder / case.path)
+            reason = caught.value.reason.removeprefix("damaged or joined of several: ")
+            begins = [word for word in known if reason.startswith(word)]
+            assert begins, reason
+            met.update(begins)
+    assert met >= set(known) - ({"no audio track"} if not has_pyav() else set())
 
 
 @pytest.mark.skipif(not (has_pyav() and has_ffmpeg()), reason="needs PyAV and ffmpeg")
