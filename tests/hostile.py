@@ -446,6 +446,7 @@ def _other_headers(pack: _Pack) -> None:
     huge = b"\x7e\0\0\0"
     broken("promises_2_gb.aiff", "^(truncated|damaged|not audio)", 42, huge)
     broken("promises_2_gb.au", "^truncated: 1.000 s", 8, huge)
+    broken("promises_8_eb.w64", "^truncated: 1.000 s", 96, b"\xff" * 7 + b"\x7f")
     broken("rate_0.au", "not audio|damaged", 16, bytes(4))
     broken("channels_0.au", "not audio|damaged", 20, bytes(4))
     broken("channels_many.au", "not audio|damaged", 20, b"\0\x10\0\0")

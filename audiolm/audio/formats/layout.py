@@ -147,6 +147,8 @@ def _chunk_layout(raw: BinaryIO, size: int, magic: bytes) -> Layout:
 def _sound_layout(raw: BinaryIO, size: int, magic: bytes, body: int, length: int) -> Layout:
     """The layout of a file whose header tells of `length` bytes of sound from `body` on."""
     chunks = _CONTAINERS[magic]
+    if body + length >= size:
+        return Layout(size, size - body, length)
     end, joined = _end_of_chunks(raw, size, magic, body + length)
     if joined:
         return Layout(size, joined=chunks.name)

@@ -168,15 +168,18 @@ class CheckReport:
             if len(of_rule) > max_paths:
                 lines.append(f"  and {len(of_rule) - max_paths:,} more")
         unbroken = [n for n, c in self.counts.items() if not c.clips and c.action != "off"]
-        if self.passed_over:
-            files = sum(aside.files for aside in self.passed_over)
+        over = self.passed_over
+        if over:
+            files, folders = sum(aside.files for aside in over), sum(not a.files for a in over)
             lines.append(
-                f"passed over {files:,} files that are no recordings, and folders of output"
+                f"passed over {files:,} files and {folders:,} folders that are no recordings"
             )
             lines += [
-                f"  {aside}" + (f" ({aside.files:,})" if aside.files else "")
-                for aside in self.passed_over
+                f"  {aside}" + (f" ({aside.files:,} files)" if aside.files > 1 else "")
+                for aside in over[:max_paths]
             ]
+            if len(over) > max_paths:
+                lines.append(f"  and {len(over) - max_paths:,} more")
         off = [name for name, count in self.counts.items() if count.action == "off"]
         if unbroken and t.durations:  # else nothing was decoded
             lines.append(f"no file breaks the rules {', '.join(unbroken)}")
