@@ -21,6 +21,7 @@ LOSSLESS = [
     ("a.wav", "WAV", "FLOAT"),
     ("a.wav", "WAV", "DOUBLE"),
     ("a.wave", "WAVEX", "PCM_16"),
+    ("a.bwf", "WAV", "PCM_24"),
     ("a.rf64", "RF64", "PCM_16"),
     ("a.w64", "W64", "PCM_24"),
     ("a.flac", "FLAC", "PCM_16"),

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from audiolm.audio import read_audio, read_info
+from audiolm.audio.formats.pyav import has_pyav
 from audiolm.audio.formats.sndfile import SNDFILE_SUFFIXES
 
+from .. import hostile
 from ..signals import LOSSLESS, RATE, noise, store, tone
 
 LOSSY = [  # with the least signal-to-noise ratio, in dB
@@ -18,6 +20,7 @@ LOSSY = [  # with the least signal-to-noise ratio, in dB
     ("a.wav", "WAV", "IMA_ADPCM", 20),
     ("a.wav", "WAV", "MS_ADPCM", 20),
     ("a.mp3", "MP3", "MPEG_LAYER_III", 20),
+    ("a.mpga", "MP3", "MPEG_LAYER_III", 20),
     ("a.ogg", "OGG", "VORBIS", 20),
     ("a.oga", "OGG", "VORBIS", 20),
     ("a.opus", "OGG", "OPUS", 20),
@@ -25,7 +28,21 @@ LOSSY = [  # with the least signal-to-noise ratio, in dB
 
 
 def test_every_suffix_is_tried() -> None:
-    assert {Path(row[0]).suffix for row in LOSSLESS + LOSSY} == SNDFILE_SUFFIXES
+    tried = {Path(row[0]).suffix for row in LOSSLESS + LOSSY}
+    assert tried | {".mp2"} == SNDFILE_SUFFIXES  # which libsndfile reads, and does not write
+
+
+@pytest.mark.skipif(not has_pyav(), reason="needs PyAV, which encodes")
+def test_mpeg_audio_of_layer_2(tmp_path: Path) -> None:
+    chord = hostile.tone("a.mp2", 2, 48000, 48000)
+    hostile.encode(tmp_path / "a.mp2", chord, "mp2")
+    read, rate = read_audio(tmp_path / "a.mp2")
+    info = read_info(tmp_path / "a.mp2")
+    assert (rate, info.subtype, info.num_samples) == (48000, "MPEG_LAYER_II", read.shape[1])
+    # Whole frames of 1,152 samples, 481 of them the encoder's delay.
+    assert read.shape[1] == 42 * 1152
+    late = read[:, 481:].numpy()
+    assert abs(late - chord[:, : late.shape[1]]).max() < 0.05
 
 
 @pytest.mark.parametrize("channels", [1, 2])

@@ -22,7 +22,7 @@ from audiolm.audio.formats.source import DecodingError
 SNDFILE_SUFFIXES: frozenset[str] = frozenset(
     {
         *(".wav", ".wave", ".rf64", ".w64"),
-        *(".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mp1", ".mpga", ".bwf"),
+        *(".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mpga", ".bwf"),
         *(".aiff", ".aif", ".aifc", ".caf", ".au", ".snd"),
     }
 )
