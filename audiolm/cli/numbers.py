@@ -104,6 +104,7 @@ NUMBERS: dict[str, Number] = {
     "model.*dropout": Number(SHARE_BELOW_1),
     "conditioning.drop": Number(SHARE_BELOW_1),
     "conditioning.text_layers": Number(COUNT_OR_NONE),
+    "conditioning.max_text": Number(COUNT),
     "codec.num_codebooks": Number(COUNT, null=True),
     "codec.bandwidth": Number(POSITIVE),
     # The training
