@@ -11,6 +11,9 @@ runs/NAME/TIME/
   pieces/  scores.json      of a run on the demo set
   generated/TIME/           by scripts/generate.py
   evaluation.json           by scripts/evaluate.py
+  plan.json  sessions.json  what was planned, and each start: machine, versions, command
+  listen/                   recordings beside their codes decoded, from the store
+  report.html               all of this on one page
   wandb/                    the W&B run
 """
 
@@ -172,6 +175,22 @@ class RunFolder:
     @property
     def evaluation(self) -> Path:
         return self.path / "evaluation.json"
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def sessions(self) -> Path:
+        return self.path / "sessions.json"
+
+    @property
+    def listen(self) -> Path:
+        return self.path / "listen"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
 
     @property
     def wandb(self) -> Path:

@@ -14,6 +14,7 @@ import torchaudio
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from torch import Tensor
 
 from audiolm.files import replacing
@@ -89,11 +90,6 @@ def plot_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
     """
     waveform = _channels(waveform, sample_rate)
     duration = waveform.shape[1] / sample_rate
-    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be
-    # distinguished.
-    hop = max(min(HOP, duration / _COLUMNS), duration / (2 * _COLUMNS))
-    decibels = log_mel_spectrogram(waveform, sample_rate, hop=hop)
-
     figure = Figure(figsize=(10, 5.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 2, height_ratios=(1, 3), width_ratios=(50, 1))
@@ -105,11 +101,41 @@ def plot_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
     _plot_waveform(above, waveform, sample_rate)
     above.set_xlim(0, duration)
 
+    image = plot_mel(below, waveform, sample_rate)
+    below.set_xlabel("time (s)")
+    below.set_ylabel("frequency")
+    figure.colorbar(image, cax=scale, label="level (dBFS)")
+
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def plot_mel(
+    axes: Axes,
+    waveform: Tensor,
+    sample_rate: int,
+    columns: int = _COLUMNS,
+    spacing: float = 0.05,
+) -> AxesImage:
+    """Plot the mel spectrogram of ``waveform`` (C, N) or (N,), over seconds and Hz.
+
+    columns: about how many frames there are: as many as can be told apart. spacing: between two
+    marked frequencies at least, as a share of the axis.
+
+    Raises:
+        ValueError: as `log_mel_spectrogram`.
+    """
+    waveform = _channels(waveform, sample_rate)
+    duration = waveform.shape[1] / sample_rate
+    # Short clips get a frame a column, longer ones `HOP`, as long as that many can be
+    # distinguished.
+    hop = max(min(HOP, duration / columns), duration / (2 * columns))
+    decibels = log_mel_spectrogram(waveform, sample_rate, hop=hop)
     hop_samples = max(1, round(hop * sample_rate))
     peak = float(decibels.max())
     top = peak if peak > FLOOR else 0.0  # silence is plotted dark
     mels, frames = decibels.shape
-    image = below.imshow(
+    image = axes.imshow(
         decibels.numpy(),
         origin="lower",
         aspect="auto",
@@ -124,14 +150,9 @@ def plot_spectrogram(path: Path | str, waveform: Tensor, sample_rate: int, title
             mels - 0.5,
         ),
     )
-    below.set_xlim(0, duration)
-    below.set_xlabel("time (s)")
-    below.set_ylabel("frequency")
-    _mark_frequencies(below, mels, sample_rate)
-    figure.colorbar(image, cax=scale, label="level (dBFS)")
-
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png")
+    axes.set_xlim(0, duration)
+    _mark_frequencies(axes, mels, sample_rate, spacing)
+    return image
 
 
 def _channels(waveform: Tensor, sample_rate: int) -> Tensor:
@@ -168,7 +189,7 @@ def _plot_waveform(axes: Axes, waveform: Tensor, sample_rate: int) -> None:
     axes.grid(alpha=0.3)
 
 
-def _mark_frequencies(axes: Axes, mels: int, sample_rate: int) -> None:
+def _mark_frequencies(axes: Axes, mels: int, sample_rate: int, spacing: float) -> None:
     """Ticks in Hz and kHz on an axis that counts mel bands."""
 
     def mel(frequency: float) -> float:
@@ -178,7 +199,7 @@ def _mark_frequencies(axes: Axes, mels: int, sample_rate: int) -> None:
     for frequency in _TICKS:
         # Band i is centred at (i + 1) / (mels + 1) of the scale.
         row = mel(frequency) / mel(sample_rate / 2) * (mels + 1) - 1
-        crowded = ticks and min(ticks.values()) - row < 0.05 * mels
+        crowded = ticks and min(ticks.values()) - row < spacing * mels
         if -0.5 <= row <= mels - 0.5 and not crowded:
             ticks[frequency] = row
     labels = [f"{f} Hz" if f < 1000 else f"{f // 1000} kHz" for f in ticks]

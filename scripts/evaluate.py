@@ -22,6 +22,7 @@ from audiolm.cli.evaluation import (
     make_samples,
     write_metrics,
 )
+from audiolm.cli.report import write_report
 from audiolm.evaluation.table import evaluation_table
 from audiolm.evaluation.validation import Metrics, validation_metrics
 from audiolm.files import user_path
@@ -58,6 +59,8 @@ def main(cfg: DictConfig) -> None:
     if samples is not None:
         print(f"samples in {out.with_suffix('')}")
     log_metrics(cfg, metrics, run, out.with_suffix(".png"))
+    if out == run.evaluation:
+        write_report(run)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,16 @@ from audiolm.cli.lm import (
     module_settings,
     report,
     save_codec_copy,
+    save_plan,
 )
 from audiolm.cli.record import RunRecord
-from audiolm.cli.training import exit_if_interrupted, make_loggers, make_trainer, resumed_lines
+from audiolm.cli.training import (
+    exit_if_interrupted,
+    make_loggers,
+    make_trainer,
+    recorded,
+    resumed_lines,
+)
 from audiolm.run_folder import RunFolder, is_helper_process
 from audiolm.training import describe_plan, measure_baselines
 
@@ -38,11 +45,13 @@ def main(cfg: DictConfig) -> None:
         baselines = measure_baselines(data)
         if not is_helper_process():
             save_codec_copy(codec, run)
+            save_plan(cfg, trainer, run, module, data, baselines)
             plan = describe_plan(module, data, baselines, trainer)
             print("\n".join([plan, *resumed_lines(resume_from, record)]))
         record.write(run, resume_from)
         trainer.loggers = make_loggers(cfg, run)
-        trainer.fit(module, data, ckpt_path=resume_from)
+        with recorded(run, trainer, resume_from):
+            trainer.fit(module, data, ckpt_path=resume_from)
 
     if trainer.is_global_zero:
         exit_if_interrupted(trainer, run)

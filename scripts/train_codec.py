@@ -16,7 +16,7 @@ from audiolm.cli.codec import (
     report_codec,
 )
 from audiolm.cli.record import RunRecord
-from audiolm.cli.training import exit_if_interrupted, make_loggers, resumed_lines
+from audiolm.cli.training import exit_if_interrupted, make_loggers, recorded, resumed_lines
 from audiolm.run_folder import RunFolder
 from audiolm.training.codec.resume import check_same_codec_run
 from audiolm.training.codec.summary import describe_codec_plan
@@ -39,7 +39,8 @@ def main(cfg: DictConfig) -> None:
         print("\n".join([plan, *resumed_lines(resume_from, record)]))
         record.write(run, resume_from)
         trainer.loggers = make_loggers(cfg, run)
-        trainer.fit(module, data, ckpt_path=resume_from)
+        with recorded(run, trainer, resume_from):
+            trainer.fit(module, data, ckpt_path=resume_from)
 
     if trainer.is_global_zero:
         exit_if_interrupted(trainer, run)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from audiolm.benchmarks.disturbance import busy_seconds
+from audiolm.machine import cpu_model, package_versions, usable_cores
 
 SETTINGS = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "OMP_", "KMP_", "GOMP_", "MKL_", "ONEDNN_")
 """Beginnings of the variables that set the allocator, threads and matrix products."""
@@ -20,12 +19,11 @@ PACKAGES = ("lightning", "transformers", "encodec", "datasets", "webdataset", "l
 
 def describe_machine() -> dict[str, Any]:
     """CPU and its features, cores, threads, settings, versions and load, as plain data."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "time": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
-        "cores_usable": cores,
+        "cores_usable": usable_cores(),
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
         "cpu_features": sorted(
@@ -38,24 +36,7 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": package_versions(PACKAGES),
         "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         "other_load_is_known": busy_seconds() is not None,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig
 
 from audiolm.cli.build import plain
+from audiolm.cli.report import write_report
 from audiolm.cli.store import check
 from audiolm.cli.training import files_of_callbacks, make_callbacks, make_trainer
 from audiolm.codec.local import save_local
@@ -122,3 +123,4 @@ def report_codec(trainer: Trainer, module: CodecTraining, run: RunFolder) -> Non
         f"next      python scripts/train.py data=folder data.path=DIR codec=local "
         f"codec.path={shlex.quote(str(path.parent))}"
     )
+    write_report(run)

@@ -8,7 +8,8 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 if not CONFIGS.is_dir():  # the package is installed apart from the repository that the script is of
@@ -31,3 +32,34 @@ def all_keys(cfg: Any, prefix: str = "") -> set[str]:
         if isinstance(value, DictConfig) and not value._is_none():
             keys |= all_keys(value, f"{full}.")
     return keys
+
+
+def changed_settings(cfg: DictConfig, config_name: str) -> dict[str, dict[str, Any]]:
+    """The settings of a run that differ from the defaults: by key, "value" and "default"."""
+    state = GlobalHydra.instance().hydra
+    defaults = flat_settings(compose(config_name, []))
+    GlobalHydra.instance().hydra = state
+    settings = flat_settings(cfg)
+    return {
+        key: {"value": settings.get(key), "default": defaults.get(key)}
+        for key in sorted(settings.keys() | defaults.keys())
+        # What is chosen on the machine, and where the run goes, are not choices of the user's.
+        if defaults.get(key) != "auto"
+        and key not in ("run_dir", "ckpt_path")
+        and settings.get(key) != defaults.get(key)
+    }
+
+
+def flat_settings(cfg: DictConfig) -> dict[str, Any]:
+    """Every setting by its full key, as plain data; None for one that is not set."""
+    flat: dict[str, Any] = {}
+    for key in all_keys(cfg):
+        try:
+            value = OmegaConf.select(cfg, key)
+        except OmegaConfBaseException:
+            value = None
+        if isinstance(value, ListConfig):
+            value = OmegaConf.to_container(value)
+        if not isinstance(value, DictConfig):
+            flat[key] = value
+    return flat

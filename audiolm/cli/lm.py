@@ -15,8 +15,9 @@ from torch import nn
 from audiolm.batches.conditions import check_conditioning, read_vocabulary
 from audiolm.batches.loaders import check_data_settings
 from audiolm.cli.build import make_codec, make_sampling, plain
-from audiolm.cli.compose import CONFIGS
-from audiolm.cli.store import codes, store_weights
+from audiolm.cli.compose import CONFIGS, changed_settings
+from audiolm.cli.report import write_report
+from audiolm.cli.store import check_file, codes, store_weights
 from audiolm.cli.training import Reporting, files_of_callbacks, make_callbacks
 from audiolm.codec import EncodecCodec
 from audiolm.codec.local import holds_pair
@@ -24,12 +25,14 @@ from audiolm.files import user_path
 from audiolm.generation.engines.build import find_compiler
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import build_model
+from audiolm.report.record import copy_listen, summarise_check, write_record
 from audiolm.run_folder import RunFolder, codec_folders, is_helper_process
 from audiolm.tokens import Mix
 from audiolm.tokens.baselines import Baselines
 from audiolm.training import LanguageModelTraining, TokenData, make_optimizer
 from audiolm.training.ending import describe_ending
 from audiolm.training.lm.module import check_history_noise
+from audiolm.training.lm.record import plan_record
 from audiolm.training.resume import (
     changed_clips,
     check_same_run,
@@ -199,11 +202,18 @@ def report(
         if isinstance(callback, Reporting):
             callback.report()
     print(f"next      {command_to_generate(run.chosen_checkpoint(), cfg, data)}")
+    write_report(run)
 
 
 def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> str:
     """The command that generates with the run's sampling and its first sample's conditions."""
-    arguments = [f"ckpt_path={checkpoint}"]
+    arguments = [f"ckpt_path={checkpoint}", *arguments_to_generate(cfg, data)]
+    return shlex.join(["python", "scripts/generate.py", *arguments])
+
+
+def arguments_to_generate(cfg: DictConfig, data: TokenData) -> list[str]:
+    """What that command has beside the checkpoint."""
+    arguments = []
     for conditions in data.examples(1):
         known = data.conditions.vocabulary.labels if data.conditions else {}
         for column, value in conditions.items():
@@ -216,4 +226,25 @@ def command_to_generate(checkpoint: Path, cfg: DictConfig, data: TokenData) -> s
     for name, value in plain(cfg.sampling).items():
         if value != usual[name]:
             arguments.append(f"sampling.{name}={json.dumps(value, separators=(',', ':'))}")
-    return shlex.join(["python", "scripts/generate.py", *arguments])
+    return arguments
+
+
+def save_plan(
+    cfg: DictConfig,
+    trainer: Trainer,
+    run: RunFolder,
+    module: LanguageModelTraining,
+    data: TokenData,
+    baselines: Baselines,
+) -> None:
+    """Keep what is planned, and what is known of the recordings, for the run's report."""
+    plan = plan_record(module, data, baselines, trainer) | {
+        "changed_settings": changed_settings(cfg, "train"),
+        "generate": arguments_to_generate(cfg, data),
+        "check": None,
+    }
+    if cfg.data.source is not None:
+        checked = json.loads(check_file(cfg).read_text(encoding="utf-8"))
+        plan["check"] = summarise_check(checked)
+    write_record(run.plan, plan)
+    copy_listen(data.mix.stores[0].path, run)

@@ -20,6 +20,7 @@ PATHS = (
     "codec.path",
     "codec.repository",
     "codec_repository",
+    "compare",
     "data.name",
     "data.path",
     "data.pattern",
@@ -30,6 +31,7 @@ PATHS = (
     "hydra.run.dir",
     "out",
     "prompt",
+    "run",
 )
 
 
@@ -70,7 +72,8 @@ def expand_home(argument: str) -> str:
 def quote_path(argument: str) -> str:
     """Quote the value of an override that is a path: a name may be a number, or hold ( , or =."""
     key, equals, value = argument.partition("=")
-    if not equals or key not in PATHS or value == "null" or value[:1] in ("'", '"'):
+    is_list = key == "compare" and value[:1] == "["
+    if not equals or key not in PATHS or value == "null" or value[:1] in ("'", '"') or is_list:
         return argument
     if not value:
         raise ValueError(f"{key} is empty; pass a path, or {key}=null for none")
@@ -92,6 +95,13 @@ def given_settings() -> list[str]:
     """Names of the settings and groups on the command line, in a run of Hydra's."""
     overrides = list(HydraConfig.get().overrides.task)
     return [o.key_or_group for o in OverridesParser.create().parse_overrides(overrides)]
+
+
+def unquote_path(argument: str) -> str:
+    """The override as the user typed it, before `quote_path`."""
+    key, _, value = argument.partition("=")
+    plain = f"{key}={value[1:-1]}"
+    return plain if value[:1] == "'" and quote_path(plain) == argument else argument
 
 
 def check_types(cfg: DictConfig, config_name: str) -> None:

@@ -95,6 +95,11 @@ def store_folder(cfg: DictConfig, codec: EncodecCodec) -> Path:
     return user_path(cfg.data.store or default_store_dir(STORES, cfg.data.path, codec))
 
 
+def check_file(cfg: DictConfig) -> Path:
+    """Where the report of the check of the config's recordings is."""
+    return CHECKS / f"{named_after(cfg.data.path)}.json"
+
+
 def check(
     cfg: DictConfig,
     part: Part = WHOLE,
@@ -115,7 +120,7 @@ def check(
         known=known,
         channels=channels,
     )
-    file = CHECKS / f"{named_after(cfg.data.path)}.json"
+    file = check_file(cfg)
     if part != WHOLE:
         file = file.with_name(f"{file.stem}-{part.number}-of-{part.count}.json")
     report.write(file)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers.logger import Logger
 from omegaconf import DictConfig, OmegaConf
 
+from audiolm.cli.compose import CONFIGS
 from audiolm.cli.interrupt import STOPPED
+from audiolm.cli.overrides import unquote_path
 from audiolm.cli.record import RunRecord
-from audiolm.run_folder import RunFolder
+from audiolm.cli.report import write_report
+from audiolm.report.record import recorded_session
+from audiolm.run_folder import RunFolder, is_helper_process
 from audiolm.training import (
     AtomicCheckpointIO,
     GracefulInterrupt,
@@ -76,8 +83,13 @@ def make_trainer(cfg: DictConfig, run: RunFolder, callbacks: list[Callback]) -> 
 def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
     """metrics.csv always, and W&B unless it is off."""
     config: Any = OmegaConf.to_container(cfg, resolve=True)
-    name = f"{cfg.name} {run.path.name}"
-    wandb = make_wandb_logger(run.path, cfg.logger.project, name, cfg.logger.mode, config)
+    name, group = f"{cfg.name} {run.path.name}", None
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.MULTIRUN:
+        name, group = f"{name} {hydra.job.override_dirname}".rstrip(), str(hydra.sweep.dir)
+    wandb = make_wandb_logger(
+        run.path, cfg.logger.project, name, cfg.logger.mode, config, group=group
+    )
     return [MetricsCSV(run.path)] if wandb is None else [MetricsCSV(run.path), wandb]
 
 
@@ -88,10 +100,33 @@ def resumed_lines(resume_from: Path | None, record: RunRecord) -> list[str]:
     return [f"  resumed     from {resume_from}", *record.changes(resume_from)]
 
 
+@contextmanager
+def recorded(run: RunFolder, trainer: Trainer, resumed_from: Path | None) -> Iterator[None]:
+    """Keep the command, machine and versions of this training, and how it ends, for its report."""
+    if is_helper_process():
+        yield
+        return
+    hydra = HydraConfig.get()
+    typed = [unquote_path(override) for override in hydra.overrides.task]
+    command = ["python", f"scripts/{hydra.job.name}.py", *typed]
+
+    def progress() -> dict[str, Any]:
+        return {"step": trainer.global_step, "interrupted": was_interrupted(trainer)}
+
+    with recorded_session(run, command, CONFIGS.parent, resumed_from, progress):
+        yield
+
+
+def was_interrupted(trainer: Trainer) -> bool:
+    """Whether Ctrl-C stopped the training."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return any(isinstance(c, GracefulInterrupt) and c.interrupted for c in callbacks)
+
+
 def exit_if_interrupted(trainer: Trainer, run: RunFolder) -> None:
     """After Ctrl-C say how to resume, and exit as a program that was stopped by it does."""
-    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    if any(isinstance(c, GracefulInterrupt) and c.interrupted for c in callbacks):
+    if was_interrupted(trainer):
+        write_report(run)
         _exit_interrupted(trainer, run)
 
 

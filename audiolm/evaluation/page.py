@@ -5,7 +5,8 @@ Metrics are plain data, by name, as scripts/evaluate.py writes them to evaluatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +23,42 @@ LEAST = 20
 _COLOURS = {"generated": "tab:orange", "validation": "tab:blue", "training": "tab:grey"}
 
 
+Panel = Callable[[Axes], None]
+
+
 def plot_page(path: Path | str, metrics: Mapping[str, Any], title: str) -> None:
     """Write the page as a PNG file; without clips it is its first row.
 
     Raises:
         OSError: the file cannot be written; then none is left.
     """
-    clips = metrics.get("clips")
-    rows = 1 if clips is None else 3
+    plotted = panels(metrics)
+    rows = math.ceil(len(plotted) / 2)
     figure = Figure(figsize=(11, 4 * rows), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, 2, squeeze=False)
     figure.suptitle(title, fontsize=11, parse_math=False, wrap=True)
-    _plot_nats(axes[0, 0], metrics["nats_per_code"])
-    _plot_calibration(axes[0, 1], metrics["calibration"])
-    if clips is not None:
-        _plot_perplexity(axes[1, 0], clips["perplexity"])
-        if all(distances["training"] is not None for distances in clips["frechet"].values()):
-            _plot_distances(axes[1, 1], clips["frechet"])
-        else:
-            axes[1, 1].set_title("too few frames for a Fréchet distance", fontsize=9)
-        _plot_seconds(axes[2, 0], clips["clip_seconds"])
-        _plot_runs(axes[2, 1], metrics.get("memorisation", {}))
+    for axes, panel in zip(figure.subplots(rows, 2).flat, plotted.values(), strict=True):
+        panel(axes)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def panels(metrics: Mapping[str, Any]) -> dict[str, Panel]:
+    """What plots each part of the metrics that there is, by what it shows."""
+    found: dict[str, Panel] = {
+        "nats per code by codebook": lambda axes: _plot_nats(axes, metrics["nats_per_code"]),
+        "calibration": lambda axes: _plot_calibration(axes, metrics["calibration"]),
+    }
+    clips = metrics.get("clips")
+    if clips is None:
+        return found
+    shared = metrics.get("memorisation", {})
+    return found | {
+        "perplexity of the codes": lambda axes: _plot_perplexity(axes, clips["perplexity"]),
+        "Fréchet distance": lambda axes: _plot_distances(axes, clips["frechet"]),
+        "seconds of a clip": lambda axes: _plot_seconds(axes, clips["clip_seconds"]),
+        "runs shared with training": lambda axes: _plot_runs(axes, shared),
+    }
 
 
 def _plot_nats(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -94,6 +107,9 @@ def _plot_perplexity(axes: Axes, perplexity: Mapping[str, Sequence[float]]) -> N
 
 def _plot_distances(axes: Axes, frechet: Mapping[str, Mapping[str, Any]]) -> None:
     """In units of the floor, as the features have different ones."""
+    if any(distances["training"] is None for distances in frechet.values()):
+        axes.set_title("too few frames for a Fréchet distance", fontsize=9)
+        return
     ratios = [(d["generated"] or 0.0) / max(d["training"], 1e-12) for d in frechet.values()]
     axes.bar(range(len(ratios)), ratios, 0.5, color=_COLOURS["generated"], label="generated")
     axes.axhline(1, color=_COLOURS["training"], linestyle="--", label="training")
