@@ -40,14 +40,22 @@ def changed_settings(cfg: DictConfig, config_name: str) -> dict[str, dict[str, A
     defaults = flat_settings(compose(config_name, []))
     GlobalHydra.instance().hydra = state
     settings = flat_settings(cfg)
+    derived = {key for key in settings if _is_derived(cfg, key)}
     return {
         key: {"value": settings.get(key), "default": defaults.get(key)}
-        for key in sorted(settings.keys() | defaults.keys())
+        for key in sorted((settings.keys() | defaults.keys()) - derived)
         # What is chosen on the machine, and where the run goes, are not choices of the user's.
         if defaults.get(key) != "auto"
         and key not in ("run_dir", "ckpt_path")
         and settings.get(key) != defaults.get(key)
     }
+
+
+def _is_derived(cfg: DictConfig, key: str) -> bool:
+    """Whether a setting follows from another one: ${...}."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    return isinstance(node, DictConfig) and OmegaConf.is_interpolation(node, name)
 
 
 def flat_settings(cfg: DictConfig) -> dict[str, Any]:

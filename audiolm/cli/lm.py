@@ -243,7 +243,7 @@ def save_plan(
         "generate": arguments_to_generate(cfg, data),
         "check": None,
     }
-    if cfg.data.source is not None:
+    if cfg.data.source is not None and check_file(cfg).is_file():
         checked = json.loads(check_file(cfg).read_text(encoding="utf-8"))
         plan["check"] = summarise_check(checked)
     write_record(run.plan, plan)

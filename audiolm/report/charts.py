@@ -163,7 +163,7 @@ def _mark_resumes(axes: Axes, files: RunFiles) -> None:
 
 def _legend(axes: Axes) -> None:
     """Above the axes, where it hides no curve."""
-    columns = min(4, max(1, len(axes.get_legend_handles_labels()[0])))
+    columns = min(5, max(1, len(axes.get_legend_handles_labels()[0])))
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, frameon=False,
         handlelength=2.2, columnspacing=1.2, borderaxespad=0.2,

@@ -37,6 +37,13 @@ WHY_MISSING = {
     OVERRIDES: "the run's .hydra folder was not copied with it",
 }
 
+NEEDED = {
+    SCORES: ("samples", "ceiling"),
+    EVALUATION: ("nats_per_code", "calibration"),
+    LISTEN: ("clips", "verdict"),
+}
+"""What a file holds whatever version wrote it."""
+
 _SAMPLE = re.compile(r"step_(\d+)_(?:sample_)?(\d+)\.wav")
 
 
@@ -67,8 +74,7 @@ class RunFiles:
     def __post_init__(self) -> None:
         self._contents: dict[str, Any] = {}
         self.plan: dict[str, Any] | None = self._mapping(PLAN)
-        sessions = self._json(SESSIONS)
-        self.sessions: list[dict[str, Any]] = sessions if isinstance(sessions, list) else []
+        self.sessions: list[dict[str, Any]] = self._sessions()
         self.scores: dict[str, Any] | None = self._mapping(SCORES)
         self.evaluation: dict[str, Any] | None = self._mapping(EVALUATION)
         self.listen: dict[str, Any] | None = self._mapping(LISTEN)
@@ -164,9 +170,24 @@ class RunFiles:
             self.missing[name] = f"it is not valid JSON ({error})"
         return self._contents.get(name)
 
+    def _sessions(self) -> list[dict[str, Any]]:
+        found = self._json(SESSIONS)
+        if isinstance(found, list) and all(isinstance(session, dict) for session in found):
+            return found
+        self._disown(SESSIONS)
+        return []
+
     def _mapping(self, name: str) -> dict[str, Any] | None:
         found = self._json(name)
-        return found if isinstance(found, dict) else None
+        if isinstance(found, dict) and all(key in found for key in NEEDED.get(name, ())):
+            return found
+        self._disown(name)
+        return None
+
+    def _disown(self, name: str) -> None:
+        """Nothing is looked up in a file that is not as it was written."""
+        self._contents.pop(name, None)
+        self.missing.setdefault(name, "it is not as the scripts write it")
 
     def _yaml(self, name: str, kind: type) -> Any:
         text = self._read(name)
@@ -175,8 +196,11 @@ class RunFiles:
         except yaml.YAMLError as error:
             self.missing[name] = f"it is not valid YAML ({one_line(str(error))})"
             return None
-        self._contents[name] = found
-        return found if isinstance(found, kind) else None
+        if isinstance(found, kind):
+            self._contents[name] = found
+            return found
+        self._disown(name)
+        return None
 
     def _read(self, name: str) -> str | None:
         try:

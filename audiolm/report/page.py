@@ -18,7 +18,7 @@ from audiolm.evaluation.page import panels
 from audiolm.files import replacing
 from audiolm.report import charts, comparison, sections
 from audiolm.report.clips import make_players
-from audiolm.report.files import METRICS, PLAN, RunFiles
+from audiolm.report.files import EVALUATION, METRICS, PLAN, RunFiles
 from audiolm.report.theme import new_axes, svg
 from audiolm.run_folder import RunFolder
 
@@ -131,7 +131,11 @@ def _evaluation(files: RunFiles, figures: Figures) -> list[tuple[str, Markup | N
         return []
     found = []
     for name, panel in panels(files.evaluation).items():
-        figure = _panel(panel)
+        try:
+            figure = _panel(panel)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            files.missing[f"{EVALUATION}, {name}"] = f"it is not as evaluate.py writes it ({error})"
+            continue
         found.append((name, figures.add(figure, name)))
     return found
 

@@ -33,7 +33,7 @@ SMALL = {  # what turns a command into one of the same kind that takes seconds
     ],
 }
 
-SCRIPTS = ("train", "generate", "evaluate", "prepare", "train_codec")
+SCRIPTS = ("train", "generate", "evaluate", "prepare", "train_codec", "report")
 
 RECIPE = [  # the same for a command with an experiment of its own
     "codec.num_codebooks=2",
