@@ -109,7 +109,7 @@ def lengths_chart(edges: Sequence[float], clips: Sequence[int]) -> Figure:
 
 def comparison_chart(runs: Sequence[tuple[str, RunFiles]]) -> Figure | None:
     """The validation loss of several runs in one figure, with the baselines they share."""
-    figure, (axes,) = new_axes(width=7.0, height=3.6)
+    figure, (axes,) = new_axes(height=3.2)
     shared: dict[str, set[float]] = {}
     drawn = 0
     for label, files in runs:

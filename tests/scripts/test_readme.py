@@ -189,7 +189,8 @@ def test_every_command_runs(
             arguments += RECIPE
         elif script in ("train", "train_codec"):  # the same command at the size of a test
             kept = [a for a in arguments if not a.startswith(("model=", "context=", "trainer."))]
-            arguments = [*SMALL[script], *kept]
+            flags = [a for a in kept if a.startswith("-")]  # all overrides stand together
+            arguments = [*flags, *SMALL[script], *(a for a in kept if a not in flags)]
             if script == "train" and not any(a.startswith("data=") for a in kept):
                 arguments.append("data.num_melodies=12")
         elif script == "generate":  # prompts and durations that fit a context of one second

@@ -77,8 +77,8 @@ def test_a_multirun_is_compared_and_shares_a_group(
         groups.append(group)
 
     monkeypatch.setattr("audiolm.cli.training.make_wandb_logger", no_wandb)
-    sweep = ("--multirun", "optim.lr=1e-3,3e-1", "data.valid_fraction=0.2")
-    ran = run_script("train", *local, *sweep)
+    sweep = ("optim.lr=1e-3,3e-1", "data.valid_fraction=0.2")
+    ran = run_script("train", "--multirun", *local, *sweep)
     assert ran.code == 0, ran.err
     assert len(groups) == 2 and len(set(groups)) == 1 and str(groups[0]).startswith("multirun/")
     assert len(set(names)) == 2 and "optim.lr=0.3" in names[1]
