@@ -10,7 +10,16 @@ from typing import Any
 from markupsafe import Markup
 
 from audiolm.report.clips import Player, Wanted, make_players
-from audiolm.report.files import METRICS, PLAN, SCORES, SESSIONS, RunFiles, as_text, flat_config
+from audiolm.report.files import (
+    CONFIG,
+    METRICS,
+    PLAN,
+    SCORES,
+    SESSIONS,
+    RunFiles,
+    as_text,
+    flat_config,
+)
 from audiolm.run_folder import RunFolder
 
 NOT_SETTINGS = ("run_dir", "ckpt_path", "hydra")
@@ -83,17 +92,20 @@ def table(many: Sequence[RunFiles], names: Sequence[str]) -> list[list[Any]]:
     return rows
 
 
-def differing_settings(many: Sequence[RunFiles]) -> list[list[str]]:
+def differing_settings(many: Sequence[RunFiles]) -> list[list[Any]]:
     """A row for each setting that is not the same in all runs: its key, and each run's value."""
     flat = [flat_config(files.config) for files in many]
-    keys = sorted({key for config in flat for key in config})
     rows = []
-    for key in keys:
-        if key.split(".")[0] in NOT_SETTINGS:
+    for place in sorted({place for config in flat for place in config}):
+        if place[0] in NOT_SETTINGS:
             continue
-        values = [as_text(config[key]) if key in config else "not set" for config in flat]
-        if len(set(values)) > 1:
-            rows.append([key, *values])
+        values = {as_text(config[place]) if place in config else None for config in flat}
+        if len(values) > 1:
+            cells = [
+                files.text(CONFIG, *place) if place in config else "not set"
+                for files, config in zip(many, flat, strict=True)
+            ]
+            rows.append([".".join(place), *cells])
     return rows
 
 

@@ -217,7 +217,11 @@ class RunFiles:
         if text is None:
             return []
         rows = []
-        for cells in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])):
+        reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+        if "step" not in (reader.fieldnames or ()):
+            self._disown(METRICS)
+            return []
+        for cells in reader:
             row = {}
             for name, cell in cells.items():
                 try:
@@ -225,8 +229,6 @@ class RunFiles:
                 except (TypeError, ValueError):
                     continue
             rows.append(row if "step" in row else {})
-        if rows and not any(rows):
-            self.missing[METRICS] = "it has no column named step"
         self._contents[METRICS] = rows
         return rows
 
@@ -238,12 +240,14 @@ def as_text(value: Any) -> str:
     return one_line(json.dumps(value, ensure_ascii=False))
 
 
-def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every setting of a config by its full key."""
-    flat: dict[str, Any] = {}
+def flat_config(
+    config: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], Any]:
+    """Every setting of a config by its place: the keys from the outermost on."""
+    flat: dict[tuple[str, ...], Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            flat |= flat_config(value, f"{prefix}{key}.")
+            flat |= flat_config(value, (*above, str(key)))
         else:
-            flat[f"{prefix}{key}"] = value
+            flat[(*above, str(key))] = value
     return flat
