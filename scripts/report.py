@@ -5,6 +5,10 @@ compare=[RUN1,RUN2,...], or compare=multirun/DATE/TIME, lays runs beside each ot
 
 from __future__ import annotations
 
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
 from pathlib import Path
 
 from omegaconf import DictConfig

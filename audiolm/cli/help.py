@@ -67,6 +67,18 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("data.path=DIR name=voice logger=csv", "without Weights & Biases, in runs/voice"),
         ("experiment=voice_codec data.path=DIR", "for one voice"),
     ],
+    "report": [
+        ("", "the newest run's page, in its folder"),
+        ("run=RUN", "another run's, also of one that still goes on"),
+        ("run=RUN out=FILE.html", "into a file of your choice"),
+        ("compare=[RUN,RUN]", "two runs beside each other"),
+        ("compare=[RUN,RUN,RUN] out=FILE.html", "three, into a file of your choice"),
+        ("run=RUN compare=RUN", "the same as compare=[RUN,RUN]"),
+        ("compare=multirun", "all runs of all multiruns, by validation loss"),
+        ("compare=multirun/DATE/TIME", "those of one multirun"),
+        ("compare=runs/demo", "all runs of that name"),
+        ("run=RUN compare=multirun", "a run beside those of all multiruns"),
+    ],
     "benchmark": [
         ("", "everything, beside the machine's limits"),
         ("sections=[encode]", "encoding alone"),
@@ -80,7 +92,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("out=FILE", "results into a file of your choice"),
     ],
 }
-"""By script: overrides, and what they do. DIR, FILE, STORE and NAME are the user's."""
+"""By script: overrides, and what they do. DIR, FILE, RUN, STORE and NAME are the user's."""
 
 
 def wants_help(arguments: list[str]) -> bool:
@@ -96,7 +108,9 @@ def help_text(config_name: str, doc: str | None) -> str:
         doc: its docstring.
     """
     about = (doc or "").strip()
-    lines = [about, "", "Groups of settings, each with its default and its choices:", ""]
+    lines = [about]
+    if groups_of(config_name):
+        lines += ["", "Groups of settings, each with its default and its choices:", ""]
     for group, default in groups_of(config_name).items():
         text = f"{f'{group}={default}' if default else f'{group}=null':<24} "
         text += ", ".join(choices_of(group))
