@@ -96,7 +96,8 @@ def test_every_setting_exists(page: Path) -> None:
             continue  # an option of another program, a placeholder, or Python
         if group in ("hydra", "conditioning") or key in known[""]:
             continue  # conditions are columns of the data
-        files = [ROOT / "configs" / group / f"{choice}.yaml" for choice in value.split("\\|")]
+        choices = re.split(r"\\\||,", value)  # of a table's cell, or of a multirun
+        files = [ROOT / "configs" / group / f"{choice}.yaml" for choice in choices]
         exists = rest in known.get(group, ()) if rest else all(file.is_file() for file in files)
         if not exists:
             wrong.append(word)
