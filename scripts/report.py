@@ -1,6 +1,6 @@
 """One page about a run, with its curves and sounds: python scripts/report.py [run=RUN]
 
-compare=[RUN1,RUN2,...], or compare=multirun/DATE/TIME, lays runs beside each other.
+compare=[RUN1,RUN2,...], or compare=runs/NAME/TIME, lays runs beside each other.
 """
 
 from __future__ import annotations

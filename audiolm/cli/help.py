@@ -74,10 +74,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("compare=[RUN,RUN]", "two runs beside each other"),
         ("compare=[RUN,RUN,RUN] out=FILE.html", "three, into a file of your choice"),
         ("run=RUN compare=RUN", "the same as compare=[RUN,RUN]"),
-        ("compare=multirun", "all runs of all multiruns, by validation loss"),
-        ("compare=multirun/DATE/TIME", "those of one multirun"),
+        ("compare=runs", "all runs, by validation loss"),
+        ("compare=runs/NAME/TIME", "those of one sweep (--multirun)"),
         ("compare=runs/demo", "all runs of that name"),
-        ("run=RUN compare=multirun", "a run beside those of all multiruns"),
+        ("run=RUN compare=runs/NAME/TIME", "a run beside those of a sweep"),
     ],
     "benchmark": [
         ("", "everything, beside the machine's limits"),

@@ -53,7 +53,7 @@ def compared_runs(cfg: DictConfig) -> list[RunFolder]:
         if not folder.is_dir():
             raise FileNotFoundError(
                 f"compare={folder}: no such folder; give runs, such as "
-                f"compare=[runs/demo/TIME1,runs/demo/TIME2], or a multirun's folder"
+                f"compare=[runs/demo/TIME1,runs/demo/TIME2], or a sweep's folder"
             )
         found += find_runs(folder)
     different = list({run.path.resolve(): run for run in found}.values())

@@ -35,7 +35,7 @@ def find_runs(folder: Path) -> list[RunFolder]:
     marks = ("metrics.csv", "plan.json", ".hydra/config.yaml", "checkpoints/last.ckpt")
     found = {path.parents[mark.count("/")] for mark in marks for path in sorted(folder.rglob(mark))}
     if not found:
-        raise FileNotFoundError(f"{folder} holds no run; give the folder of a run or of a multirun")
+        raise FileNotFoundError(f"{folder} holds no run; give the folder of a run or of a sweep")
     return [RunFolder(path) for path in sorted(found)]
 
 

@@ -80,12 +80,14 @@ def test_a_multirun_is_compared_and_shares_a_group(
     sweep = ("optim.lr=1e-3,3e-1", "data.valid_fraction=0.2")
     ran = run_script("train", "--multirun", *local, *sweep)
     assert ran.code == 0, ran.err
-    assert len(groups) == 2 and len(set(groups)) == 1 and str(groups[0]).startswith("multirun/")
+    assert len(groups) == 2 and len(set(groups)) == 1 and str(groups[0]).startswith("runs/folder/")
     assert len(set(names)) == 2 and "optim.lr=0.3" in names[1]
-    ran = run_script("report", "compare=multirun")
+    ran = run_script("report", "compare=runs/folder")
     assert ran.code == 0, ran.err
-    assert ran.out == "report    multirun/comparison.html, of 2 runs\n"
-    page = Page.read((workplace / "multirun" / "comparison.html").read_text(encoding="utf-8"))
+    assert ran.out == "report    runs/folder/comparison.html, of 2 runs\n"
+    page = Page.read(
+        (workplace / "runs" / "folder" / "comparison.html").read_text(encoding="utf-8")
+    )
     assert check_numbers(page, workplace) >= 6
     losses = [float(s.value or 0) for s in page.shown if s.source.endswith("valid~1nats_per_code")]
     assert len(losses) == 2 and losses == sorted(losses)
