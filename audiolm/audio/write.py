@@ -73,7 +73,7 @@ def write_wav(
                 sndfile_name(temporary), samples, sample_rate, format="WAV", subtype=subtype
             )
         except soundfile.LibsndfileError as error:
-            raise not_written(path, OSError(error.error_string)) from error
+            raise OSError(error.error_string) from error  # to which `replacing` adds the file
     return gain
 
 

@@ -87,7 +87,7 @@ def comparable(settings: dict[str, Any], conditioning: dict[str, Any]) -> dict[s
         "seed": settings["seed"],
         "trainer.accumulate_grad_batches": data.get("accumulate_grad_batches"),
         **{f"data.{k}": data.get(k) for k in DATA_SETTINGS if k in data},
-        "weights of the stores": list(data.get("stores", {}).values()),
+        "data.mix, weights of the stores": list(data.get("stores", {}).values()),
     }
 
 

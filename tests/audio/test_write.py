@@ -113,7 +113,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
         raise soundfile.LibsndfileError(2)
 
     monkeypatch.setattr(soundfile, "write", half_written)
-    with pytest.raises(OSError, match=r"cannot write .*a\.wav"):
+    with pytest.raises(OSError, match=r"^[^(]*a\.wav could not be written [^/]*$"):
         write_wav(path, noise(1, 50), 8000)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -61,7 +61,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["data.batch_size=0"], ["batch_size=0"]),
         (["data.weights={c:2}"], ["names c", "(a, b)"]),
         (["data.weights=3"], ["weights=3"]),
-        (["data.path=nowhere"], ["no such folder: nowhere"]),
+        (["data.path=nowhere"], ["no such folder: ", "nowhere"]),
         (["data.path=null"], ["data.path=null"]),
         # The trainer
         (["trainer.devices=2", "trainer.accelerator=cpu"], ["devices=2", "one device"]),

@@ -191,11 +191,11 @@ def test_a_copy_of_the_training_set_is_found(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["num_samples=-1"], "num_samples=-1 must be 0 or more"),
-        (["duration=0"], "duration=0 s must be above 0"),
-        (["duration=inf"], "must be above 0, and finite"),
+        (["num_samples=-1"], "num_samples=-1 must be a whole number from 0"),
+        (["duration=0"], "duration=0 must be a number above 0"),
+        (["duration=inf"], "samples are compared with clips, which end"),
         (["num_samples=few"], "num_samples=few must be a whole number"),
-        (["sampling.top_k=0"], "top_k=0 must be at least 1"),
+        (["sampling.top_k=0"], "top_k=0 must be a whole number from 1"),
         (["published=[fad]", "num_samples=0"], "raise num_samples"),
         (["published=[pesq]"], "published=pesq is unknown; choose of fad, clap, dnsmos, wer"),
         (["published=fad"], "published=fad must be a list"),

@@ -696,7 +696,7 @@ def test_hostile_files(tmp_path):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no recordings here")
 def test_real_recordings(tmp_path):
     """All are good but those of silence."""
-    clips = list(folder_clips(SHARED))
+    clips = [clip for clip in folder_clips(SHARED) if isinstance(clip, Clip)]
     chosen = [clip for clip in clips if "silence" in clip.id] + clips[::40]
     report = check({clip.id: clip for clip in chosen}.values(), tmp_path / "cache", rules=Rules())
     skipped = {bad.path.relative_to(SHARED.resolve()).as_posix() for bad in report.skipped}

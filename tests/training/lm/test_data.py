@@ -271,7 +271,7 @@ def test_the_plan_counts_groups_and_names_test_clips(
         ("test", 1, "used"),
     ):
         (line,) = (line for line in lines if line.startswith(f"  {name} "))
-        assert f" clips of {groups} groups, " in line and line.endswith(end)
+        assert f" clips of {groups} group" in line and line.endswith(end)
 
 
 def test_a_store_trains_from_nothing_but_its_folder(
