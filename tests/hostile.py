@@ -466,6 +466,14 @@ def _other_headers(pack: _Pack) -> None:
     behind("id3_after.flac", b"", b"TAG" + bytes(125))
     behind("zeros_after.flac", b"", bytes(3000))
     behind("zeros_after.aiff", b"", bytes(3000))
+    behind("tag_after.w64", b"", b"TAG" + bytes(125))
+    behind("zeros_after.w64", b"", bytes(9000))
+    counted = bytearray(
+        store(pack.at("headers/counts_8000.flac"), noise("headers/counts_8000.flac"))
+    )
+    counted[22:26] = (8000).to_bytes(4, "big")
+    pack.at("headers/counts_8000.flac").write_bytes(counted)
+    pack.serve("headers/counts_8000.flac", _floats(noise("headers/counts_8000.flac")))
 
     for name, offset, lengths in (  # a length that was written before the last samples
         ("longer.aiff", 42, (8008).to_bytes(4, "big")),

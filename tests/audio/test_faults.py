@@ -195,6 +195,48 @@ def test_a_streaming_flac_tells_no_length(tmp_path: Path) -> None:
     assert "of an unknown length" in reason(cut(path, 0.6))
 
 
+@pytest.mark.parametrize("behind", [b"", bytes(3000), b"TAG" + bytes(125)])
+@pytest.mark.parametrize("length", [3000, 50001])  # within one frame, and in many
+@pytest.mark.parametrize("tag", [b"", b"ID3\x03\0\0\0\0\0\x20" + bytes(32)])
+def test_a_flac_of_more_than_its_header_counts_is_whole(
+    tmp_path: Path, tag: bytes, length: int, behind: bytes
+) -> None:
+    waveform = noise(2, length)
+    path = store(tmp_path / "a.flac", waveform)
+    data = bytearray(path.read_bytes())
+    for counted in (1, length // 2, length - 1):
+        data[21:26] = (data[21] & 0xF0, *counted.to_bytes(4, "big"))
+        path.write_bytes(tag + data + behind)
+        assert torch.equal(read_audio(path)[0], waveform)
+        assert torch.equal(read_audio(path, start=0.01)[0], waveform[:, 480:])
+        assert read_info(path).num_samples == length
+    path.write_bytes(tag + data[: len(data) * 6 // 10])
+    assert reason(path).startswith("truncated")
+
+
+def test_what_looks_like_a_frame_of_a_flac_is_none(tmp_path: Path) -> None:
+    """A header behind the samples, with a checksum of its own that holds, and no frame before it
+    that ends there: what a decoder would make of it is not known."""
+    waveform = noise(1, 20000)
+    path = store(tmp_path / "a.flac", waveform)
+    data = path.read_bytes()
+    begin = data.index(b"\xff\xf8", 42)
+    later = bytearray(data[begin : begin + 6])
+    later[4] = 0x7F  # its number
+    later[5] = _crc8(later[:5])
+    path.write_bytes(data + later + bytes(1000))
+    assert torch.equal(read_audio(path)[0], waveform)
+
+
+def _crc8(data: bytes) -> int:
+    value = 0
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value << 1 ^ (0x107 if value & 0x80 else 0)
+    return value
+
+
 def test_an_mp3_without_a_length_tag_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "a.mp3"
     # Near silence, then noise: the first frames are small, which misleads a guess from them.

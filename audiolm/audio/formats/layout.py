@@ -14,6 +14,7 @@ import io
 import struct
 from typing import BinaryIO, NamedTuple
 
+from audiolm.audio.formats.flac import SampleCount, count_samples, read_count
 from audiolm.audio.formats.mpeg import find_frames, id3_size, read_tag
 
 
@@ -94,11 +95,21 @@ def read_layout(raw: BinaryIO, suffix: str) -> Layout:
         return Layout(size, size - offset, promised)
     if magic == b"OggS":
         return _ogg_layout(raw, size)
+    if (count := read_count(raw, id3_size(raw, 0))) is not None:
+        return _flac_layout(raw, size, count)
     if magic[:3] == b"ID3" or (len(magic) == 4 and magic[0] == 0xFF and magic[1] & 0xE0 == 0xE0):
         return _mp3_layout(raw, size, id3_size(raw, 0))
     if suffix.lower() == ".mp3" and (start := find_frames(raw)) is not None:
         return _mp3_layout(raw, size, start)._replace(skipped=start)
     return Layout(size)
+
+
+def _flac_layout(raw: BinaryIO, size: int, count: SampleCount) -> Layout:
+    """A FLAC is read as far as its header counts, or as its frames do where these are more."""
+    if not count.promised:
+        return Layout(size)
+    held = count_samples(raw, count, size)
+    return Layout(size, patches=() if held == count.promised else (count.patch(held),))
 
 
 def _mp3_layout(raw: BinaryIO, size: int, start: int) -> Layout:
@@ -153,7 +164,9 @@ def _sound_layout(raw: BinaryIO, size: int, magic: bytes, body: int, length: int
     if joined:
         return Layout(size, joined=chunks.name)
     if _is_padding(raw, end, size):
-        return Layout(size, size - body, length)
+        # libsndfile takes what follows in a W64 for sound.
+        seen = body + length if chunks.name == "W64" else None
+        return Layout(size, size - body, length, end=seen)
     if chunks.name != "WAV":
         return Layout(size, behind=size - end)
     # Its writer went on beyond 4 GiB, where the field begins again at 0; or never came to write it.
