@@ -237,6 +237,35 @@ def _crc8(data: bytes) -> int:
     return value
 
 
+def test_an_mp3_whose_tag_counts_fewer_frames_than_follow_is_read_to_its_end(
+    tmp_path: Path,
+) -> None:
+    whole = noise(1, 3 * RATE)
+    path = store(tmp_path / "a.mp3", whole)
+    data = path.read_bytes()
+    tagged = read_audio(path)[0]
+    at = next(place for name in (b"Xing", b"Info") if (place := data.find(name)) > 0)
+    assert data[at + 7] & 3 == 3  # it counts frames and bytes
+    frames = int.from_bytes(data[at + 8 : at + 12], "big")
+    for fewer in (1, frames // 2, frames - 5):
+        path.write_bytes(data[: at + 8] + fewer.to_bytes(4, "big") + data[at + 12 :])
+        served = read_audio(path)[0]
+        # Without the tag's word on the encoder's delay and padding: a frame or two more.
+        assert 0 <= served.shape[1] - tagged.shape[1] < 3 * 1152
+        assert read_info(path).num_samples == served.shape[1]
+
+
+@pytest.mark.parametrize("encoding", ["VORBIS", "OPUS"])
+def test_an_ogg_whose_last_page_is_damaged_says_so(tmp_path: Path, encoding: str) -> None:
+    """Decoders pass over the page, and its samples are gone."""
+    path = store(tmp_path / "a.ogg", noise(1, 2 * RATE), format="OGG", subtype=encoding)
+    data = bytearray(path.read_bytes())
+    assert read_audio(path)[0].shape == (1, 2 * RATE)
+    data[-20] ^= 1
+    path.write_bytes(data)
+    assert reason(path).startswith("truncated")
+
+
 def test_an_mp3_without_a_length_tag_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "a.mp3"
     # Near silence, then noise: the first frames are small, which misleads a guess from them.

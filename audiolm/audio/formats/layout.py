@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from typing import BinaryIO, NamedTuple
 
 from audiolm.audio.formats.flac import SampleCount, count_samples, read_count
@@ -227,7 +228,7 @@ def _samples_follow(raw: BinaryIO, body: int) -> bool:
 
 
 def _ogg_layout(raw: BinaryIO, size: int) -> Layout:
-    """Whether the last Ogg page is incomplete.
+    """Whether the last Ogg page is incomplete or damaged: decoders pass over it and say nothing.
 
     RFC 3533, section 6. A page of 27 bytes of header, n lacing values and their sum of bytes is
     65,307 bytes at most.
@@ -236,10 +237,21 @@ def _ogg_layout(raw: BinaryIO, size: int) -> Layout:
     tail = raw.read()
     start = tail.rfind(b"OggS")
     page = tail[start:]
-    if start < 0 or len(page) < 27 or len(page) < _ogg_page_bytes(page):
+    if start < 0 or len(page) < 27 or len(page) < (length := _ogg_page_bytes(page)):
         return Layout(size, cut=True)
-    return Layout(size)
+    return Layout(size, cut=not _is_ogg_page(page[:length]))
 
 
 def _ogg_page_bytes(page: bytes) -> int:
     return 27 + page[26] + sum(page[27 : 27 + page[26]])
+
+
+def _is_ogg_page(page: bytes) -> bool:
+    """Whether its checksum holds: that of zlib, but with the bits of all bytes in reverse."""
+    told = int.from_bytes(page[22:26], "little")
+    mirrored = (page[:22] + bytes(4) + page[26:]).translate(_MIRRORED)
+    value = zlib.crc32(mirrored, 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int.from_bytes(value.to_bytes(4, "little").translate(_MIRRORED), "big") == told
+
+
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))

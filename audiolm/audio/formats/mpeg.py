@@ -55,12 +55,14 @@ def read_tag(raw: BinaryIO, start: int) -> LengthTag | None:
     at = min(found)
     frame = next((i for i in range(at) if _frame_bytes(head[i : i + 4]) > at - i), 0)
     if head[at : at + 4] == b"VBRI":
-        field = head[at + 10 : at + 14]
+        field, counted = head[at + 10 : at + 14], head[at + 14 : at + 18]
     else:
         flags = int.from_bytes(head[at + 4 : at + 8], "big")
         field = head[at + 8 + 4 * (flags & 1) :][:4] if flags & 2 else b""
-    length = int.from_bytes(field, "big")
+        counted = head[at + 8 : at + 12] if flags & 1 else b""
+    length, frames = int.from_bytes(field, "big"), int.from_bytes(counted, "big")
     follows = length > 0 and _frames_follow(raw, start + frame + length)
+    follows = follows or (frames > 0 and _are_more_frames(raw, start + frame, frames))
     return LengthTag(start + at, covers_all=not follows)
 
 
@@ -73,6 +75,18 @@ def _frames_follow(raw: BinaryIO, position: int) -> bool:
     raw.seek(position)
     data = raw.read(2048 + 3 * _LARGEST)
     return any(_frames_at(data, start) for start in range(min(2048, len(data))))
+
+
+def _are_more_frames(raw: BinaryIO, position: int, count: int) -> bool:
+    """Whether more than so many frames, and the one of the tag, are at ``position``."""
+    for _ in range(count + 2):  # some writers do not count the last one
+        raw.seek(position)
+        length = _frame_bytes(raw.read(4))
+        if length == 0:
+            return False
+        position += length
+    raw.seek(position)
+    return _frame_bytes(raw.read(4)) > 0
 
 
 def _frames_at(data: bytes, position: int) -> bool:
