@@ -80,13 +80,14 @@ class BestCheckpoint(ModelCheckpoint):
         dirpath: str | Path,
         monitor: str = "valid/nats_per_code",
     ) -> None:
-        self.path = Path(dirpath) / BEST
         super().__init__(
             dirpath=dirpath,
-            filename=self.path.stem,
+            filename=Path(BEST).stem,
             monitor=monitor,
             enable_version_counter=False,
         )
+        # As Lightning spells it, which removes the file before where its path is another one.
+        self.path = Path(str(self.dirpath)) / BEST
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         super().on_train_start(trainer, module)

@@ -174,11 +174,22 @@ def test_the_best_stays_the_best_wherever_the_run_lies(
     assert {path.name for path in run.iterdir()} == {"last.ckpt", "best.ckpt"}
 
 
+@pytest.mark.parametrize("place", ["moved", "by a relative path", "by a link"])
 def test_a_better_one_takes_its_place_after_a_move(
-    tiny_codec: EncodecCodec, store: TokenStore, tmp_path: Path
+    tiny_codec: EncodecCodec,
+    store: TokenStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
 ) -> None:
     train(tiny_codec, store, tmp_path / "run", 4)
     run = (tmp_path / "run").rename(tmp_path / "other")
+    if place == "by a relative path":
+        monkeypatch.chdir(tmp_path)
+        run = Path("other")
+    elif place == "by a link":
+        run = tmp_path / "link"
+        run.symlink_to("other")
     train(tiny_codec, store, run, 40, lr=1e-2)
     assert read_checkpoint(run / "best.ckpt")["global_step"] > 4
     assert {path.name for path in run.iterdir()} == {"last.ckpt", "best.ckpt"}
