@@ -8,6 +8,7 @@ of the conditions.
 
 from __future__ import annotations
 
+import errno
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,12 +203,19 @@ def _damage(path: Path) -> str | None:
             f"copy it again, or use an older checkpoint"
         )
     if not is_zip:
-        return "is not a checkpoint:  give a .ckpt file that train.py wrote"
+        return "is not a checkpoint: give a .ckpt file that train.py wrote"
     # torch does not look at the checksums: a flipped bit would go unseen into the weights.
     try:
         with zipfile.ZipFile(path) as archive:
             is_whole = archive.testzip() is None
-    except zipfile.BadZipFile:
+    except OSError as error:
+        # zipfile goes to where a damaged directory points, which may be before the file's begin.
+        if error.errno != errno.EINVAL:
+            raise
+        is_whole = False
+    except MemoryError:
+        raise
+    except Exception:  # what zipfile raises for a damaged directory depends on its bytes
         is_whole = False
     return None if is_whole else "is damaged: copy it again, or use an older checkpoint"
 

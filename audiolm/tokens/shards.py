@@ -57,6 +57,18 @@ def code_dtype(codebook_size: int) -> np.dtype[Any]:
     raise ValueError(f"codebook size {codebook_size} is above the limit of 2**32")
 
 
+def map_array(path: Path) -> NDArray[Any]:
+    """An array on disk, memory-mapped. Raises OSError, and ValueError for what is none."""
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # what numpy raises for a damaged header depends on its bytes
+        reason = str(error).partition("\n")[0][:200]
+        raise ValueError(f"{path} is not an array that numpy reads ({reason})") from error
+    return array
+
+
 def remove_unfinished(folder: Path) -> None:
     """Remove what killed processes left: temporary files, and codes without their records.
 
@@ -198,7 +210,7 @@ class EncodedClips:
         """The codes (frames, K) of a row, memory-mapped."""
         of = self.rows[row]
         file = self.folder / f"{self.names[int(of['shard'])]}.npy"
-        shard: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        shard = map_array(file)
         first = int(of["offset"])
         return shard[first : first + int(of["frames"])]
 
@@ -224,7 +236,7 @@ def scan_shards(
                     frames, offset = record["frames"], record["offset"]
                     clips.append((int(record["key"], 16), number, offset, frames))
                     end = max(end, offset + frames)
-            codes = np.load(shard.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
+            codes = map_array(shard.with_suffix(".npy"))
             whole = codes.shape == (end, num_codebooks) and codes.dtype == code_dtype(codebook_size)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(shard, str(error)) from error

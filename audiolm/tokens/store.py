@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,9 +34,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.files import atomic_file, json_line, user_path
+from audiolm.files import atomic_file, json_line, one_line, user_path
 from audiolm.tokens.parts import unfinished_parts
-from audiolm.tokens.shards import CLIPS, SECTIONS
+from audiolm.tokens.shards import CLIPS, SECTIONS, code_dtype, map_array
 
 FORMAT = "audiolm tokens"
 VERSION = 2
@@ -63,6 +64,7 @@ class _Shard(NamedTuple):
     file: int  # descriptor
     offset: int
     dtype: np.dtype[Any]
+    rows: int
 
 
 class TokenStore:
@@ -114,9 +116,12 @@ class TokenStore:
     @cached_property
     def index(self) -> NDArray[Any]:
         """The `INDEX` rows, sorted by the clips' ids, memory-mapped."""
-        index: NDArray[Any] = np.load(
-            self.path / self._index_name, mmap_mode="r", allow_pickle=False
-        )
+        try:
+            index = map_array(self.path / self._index_name)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        if index.dtype != INDEX or index.shape != (len(self),):
+            raise self._damaged(f"{self._index_name} is not an index of {len(self)} clips")
         return index
 
     @cached_property
@@ -135,15 +140,17 @@ class TokenStore:
         Raises ValueError for a range outside the clip.
         """
         row = self.index[clip]
-        frames = int(row["frames"])
+        frames, offset = int(row["frames"]), int(row["offset"])
+        shard = self._shard(int(row["shard"]))
+        if not (0 <= frames <= shard.rows and 0 <= offset <= shard.rows - frames):
+            raise self._damaged(f"clip {clip} is not within its shard")
         if not 0 <= start <= start + length <= frames:
             raise ValueError(
                 f"frames {start} to {start + length} of clip {clip} of {self.path}, "
                 f"which has {frames}"
             )
-        shard = self._shard(int(row["shard"]))
         frame_bytes = self.num_codebooks * shard.dtype.itemsize
-        first = shard.offset + (int(row["offset"]) + start) * frame_bytes
+        first = shard.offset + (offset + start) * frame_bytes
         # By position: processes forked from this one share the descriptors.
         codes = np.frombuffer(os.pread(shard.file, length * frame_bytes, first), shard.dtype)
         return codes.reshape(length, self.num_codebooks).T
@@ -155,7 +162,12 @@ class TokenStore:
             raise IndexError(f"clip {clip} of {self.path}, which has {len(self)}")
         starts = self.index["record"]
         end = int(starts[clip + 1]) if clip + 1 < len(self) else len(self._records)
-        record: dict[str, Any] = json.loads(bytes(self._records[int(starts[clip]) : end]))
+        try:
+            record = json.loads(bytes(self._records[int(starts[clip]) : end]))
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(f"the record of clip {clip} is not JSON") from error
+        if not isinstance(record, dict):
+            raise self._damaged(f"the record of clip {clip} is not an object")
         return record
 
     @cached_property
@@ -167,9 +179,17 @@ class TokenStore:
         """A shard, opened on first use; the oldest one is closed."""
         shard = self._open.get(number)
         if shard is None:
+            if number >= len(self.shards):
+                raise self._damaged(f"its index names shard {number} of {len(self.shards)}")
             path = self.path / self.shards[number]
-            codes = np.load(path, mmap_mode="r", allow_pickle=False)  # checks the header
-            shard = _Shard(os.open(path, os.O_RDONLY), codes.offset, codes.dtype)
+            try:
+                codes: Any = map_array(path)  # checks the header
+            except ValueError as error:
+                raise self._damaged(str(error)) from error
+            of_store = codes.ndim == 2 and codes.shape[1] == self.num_codebooks
+            if not of_store or codes.dtype != code_dtype(self.codebook_size):
+                raise self._damaged(f"{path.name} holds {codes.dtype} {codes.shape}")
+            shard = _Shard(os.open(path, os.O_RDONLY), codes.offset, codes.dtype, len(codes))
             self._open[number] = shard
             if len(self._open) > _MAX_OPEN_SHARDS:
                 os.close(self._open.popitem(last=False)[1].file)
@@ -184,11 +204,13 @@ class TokenStore:
             sizes = {entry.name: entry.stat().st_size for entry in entries}
         for file in files:
             if sizes.get(file["name"]) != file["bytes"]:
-                raise ValueError(
-                    f"{self.path}: {file['name']} should have {file['bytes']} bytes and has "
-                    f"{sizes.get(file['name'], 'none, it is missing')}; the store is damaged, "
-                    "run prepare again"
+                raise self._damaged(
+                    f"{one_line(Path(file['name']))} should have {file['bytes']} bytes and has "
+                    f"{sizes.get(file['name'], 'none, it is missing')}"
                 )
+
+    def _damaged(self, why: str) -> ValueError:
+        return ValueError(f"{self.path}: {why}; the store is damaged, run prepare again")
 
     def __getstate__(self) -> dict[str, Any]:
         lazy = ("index", "frames", "_records")
@@ -214,10 +236,59 @@ def read_header(folder: Path) -> dict[str, Any] | None:
         raise ValueError(f"{file} does not describe a token store; choose another folder")
     if header.get("version") != VERSION:
         raise ValueError(
-            f"{file} is of version {header.get('version')}, this program reads {VERSION}; "
-            "run prepare into another folder"
+            f"{file} is of version {json.dumps(header.get('version'))[:20]}, this program reads "
+            f"{VERSION}; run prepare into another folder"
+        )
+    if wrong := _wrong_key(header):
+        raise ValueError(
+            f"{file} is damaged: it has no {wrong} that could be one; delete {folder} and run "
+            "prepare again"
         )
     return header
+
+
+def _wrong_key(header: dict[str, Any]) -> str:
+    """The first entry of store.json that is missing or of another kind, or nothing."""
+    checks = _BEGUN | (_COMPLETE if header.get("complete") else {})
+    return next((key for key, holds in checks.items() if not holds(header.get(key))), "")
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value) and value < 2**63
+
+
+def _is_file(value: Any) -> bool:
+    """Whether it names a file of the store's own folder, and its size."""
+    if not isinstance(value, dict) or not isinstance(value.get("bytes"), int):
+        return False
+    name = value.get("name")
+    return isinstance(name, str) and name == os.path.basename(name) != ""
+
+
+def _is_codec(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("fingerprint"), str)
+
+
+_BEGUN: dict[str, Callable[[Any], bool]] = {
+    "complete": lambda value: isinstance(value, bool),
+    "codec": _is_codec,
+    "num_codebooks": lambda value: _is_count(value) and value > 0,
+    "codebook_size": lambda value: _is_count(value) and 0 < value <= 2**32,
+    "frame_rate": lambda value: _is_number(value) and value > 0,
+}
+_COMPLETE: dict[str, Callable[[Any], bool]] = {
+    "num_clips": _is_count,
+    "total_frames": _is_count,
+    "hours": _is_number,
+    "index": _is_file,
+    "records": _is_file,
+    "shards": lambda value: isinstance(value, list) and all(map(_is_file, value)),
+}
 
 
 def begin_store(

@@ -67,3 +67,22 @@ def test_anything_else_anywhere_is_refused_or_harmless(
                 refused += 1
                 assert "\n" not in str(error), (place, strange)
     assert refused > len(places(whole)) * len(STRANGE) // 2
+
+
+def test_a_damaged_directory_of_a_checkpoint_is_a_line(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    """Every byte of the zip's directory in turn: refused in one line, or read as it was."""
+    path = tmp_path / "a.ckpt"
+    torch.save(whole, path)
+    data = path.read_bytes()
+    begin = data.index(b"PK\x01\x02")
+    refused = 0
+    for at in [*range(begin, begin + 64), *range(len(data) - 22, len(data))]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            load_checkpoint(path)
+        except ValueError as error:
+            assert "\n" not in str(error) and str(path) in str(error)
+            refused += 1
+    assert refused > 20

@@ -162,6 +162,50 @@ def test_a_damaged_shard_is_named(make_store, random_clips):
             scan_shards(store.path, 2, 300)
 
 
+STRANGE = (None, [], {}, "text", "..", -1, 2.5, [1], {"a": 1}, True, 2**70, float("nan"))
+
+
+def test_anything_else_in_a_header_is_refused_or_harmless(make_store, random_clips):
+    store = make_store(random_clips([4, 4]))
+    file = store.path / "store.json"
+    header = json.loads(file.read_text())
+    headers = [{k: v for k, v in header.items() if k != key} for key in header]
+    headers += [header | {key: strange} for key in header for strange in STRANGE]
+    for key in ("index", "records"):
+        for inner in ("name", "bytes"):
+            headers += [header | {key: header[key] | {inner: strange}} for strange in STRANGE]
+    refused = 0
+    for changed in headers:
+        file.write_text(json.dumps(changed))
+        try:
+            opened = TokenStore(store.path)
+            for clip in range(len(opened)):
+                opened.codes(clip), opened.record(clip)
+        except ValueError as error:
+            assert "\n" not in str(error) and len(str(error)) < 400
+            refused += 1
+    assert len(headers) / 2 < refused < len(headers)
+
+
+def test_a_damaged_file_of_a_store_is_named(make_store, random_clips):
+    """Of the length that the header tells: what is in it tells."""
+    store = make_store(random_clips([4, 4]))
+    for name in _damages(store.path):
+        file = store.path / name
+        whole = file.read_bytes()
+        damages = [(0, b"\0" * 40), (9, b"{{" * 30), (10, b"(" * 60)]
+        if not name.startswith("shard"):  # whose codes are like any others
+            damages.append((len(whole) - 40, b"\xff" * 40))
+        for at, damage in damages:
+            file.write_bytes((whole[:at] + damage + whole[at + len(damage) :])[: len(whole)])
+            with pytest.raises(ValueError, match="damaged, run prepare again") as error:
+                for clip in range(2):
+                    opened = TokenStore(store.path)
+                    opened.codes(clip), opened.record(clip)
+            assert "\n" not in str(error.value)
+        file.write_bytes(whole)
+
+
 def test_codes_without_a_header_are_not_taken_for_ours(make_store, random_clips):
     store = make_store(random_clips([4]))
     (store.path / "store.json").unlink()
