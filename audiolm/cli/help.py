@@ -79,6 +79,18 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("compare=runs/demo", "all runs of that name"),
         ("run=RUN compare=runs/NAME/TIME", "a run beside those of a sweep"),
     ],
+    "app": [
+        ("", "the newest run's best checkpoint, at an address of this machine"),
+        ("ckpt_path=FILE", "a checkpoint"),
+        ("ckpt_path=RUN", "a run's best one"),
+        ("ckpt_path=RUN compare=RUN", "with another beside it, in the tab that compares"),
+        ("port=8000", "at a port of your choice"),
+        ("host=0.0.0.0", "for everyone in the network, who may then use it"),
+        ("out=DIR", "samples into a folder of your choice"),
+        ("num_samples=4 duration=10 seed=100", "what the page shows at first"),
+        ("sampling.temperature=0.6 sampling.top_k=50", "and of the sampling"),
+        ("max_seconds=60", "at most so much sound at once"),
+    ],
     "benchmark": [
         ("", "everything, beside the machine's limits"),
         ("sections=[encode]", "encoding alone"),

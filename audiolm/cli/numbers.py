@@ -76,6 +76,9 @@ NUMBERS: dict[str, Number] = {
         SHARE_ABOVE_0, remedy="to turn the rule off pass sampling.repetition_window=null"
     ),
     "sampling.guidance": Number(Limits(0, MAX_GUIDANCE), remedy="1 is off"),
+    # app.py
+    "port": Number(Limits(1, 65535, whole=True), null=True, remedy="null for a free one"),
+    "max_seconds": Number(POSITIVE),
     # The data
     "part": Number(COUNT_OR_NONE),
     "num_parts": _SIZE,

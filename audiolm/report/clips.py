@@ -1,4 +1,7 @@
-"""Clips to listen to inside a page: a player, and the spectrogram of what it plays."""
+"""Clips to listen to inside a page: a player, and the spectrogram of what it plays.
+
+Letters: C audio channels, N audio samples.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
+from torch import Tensor
 
 from audiolm.audio import AudioError, read_audio
 from audiolm.audio.flac import flac_bytes
@@ -88,17 +92,35 @@ def make_players(
 
 def _make_player(files: RunFiles, wanted: Wanted, figure_number: int) -> Player:
     waveform, rate = read_audio(files.run.path / wanted.file, duration=MOST_SECONDS)
-    sound = base64.b64encode(flac_bytes(waveform, rate)).decode("ascii")
-    figure, (axes,) = new_axes(width=3.6, height=2.0)
-    plot_mel(axes, waveform, rate, COLUMNS, spacing=0.12)
-    axes.images[0].set_interpolation("none")
-    axes.set_xlabel("time (s)")
     # What is played, of a file that may be longer.
     files.holds(wanted.file, {"seconds": waveform.shape[1] / rate})
     return Player(
         wanted.title,
         files.number(wanted.file, "seconds", style=".2f"),
         wanted.file,
-        f"data:audio/flac;base64,{sound}",
-        svg(figure, figure_number, f"spectrogram: {wanted.title}"),
+        sound_address(waveform, rate),
+        spectrogram(waveform, rate, figure_number, wanted.title),
     )
+
+
+def spectrogram(waveform: Tensor, sample_rate: int, figure_number: int, title: str) -> Markup:
+    """The mel spectrogram of (C, N) as an element of a page.
+
+    Raises:
+        ValueError: as `log_mel_spectrogram`.
+    """
+    figure, (axes,) = new_axes(width=3.6, height=2.0)
+    plot_mel(axes, waveform, sample_rate, COLUMNS, spacing=0.12)
+    axes.images[0].set_interpolation("none")
+    axes.set_xlabel("time (s)")
+    return svg(figure, figure_number, f"spectrogram: {title}")
+
+
+def sound_address(waveform: Tensor, sample_rate: int) -> str:
+    """The waveform (C, N) as an address that holds it.
+
+    Raises:
+        ValueError: as `flac_bytes`.
+    """
+    sound = base64.b64encode(flac_bytes(waveform, sample_rate)).decode("ascii")
+    return f"data:audio/flac;base64,{sound}"

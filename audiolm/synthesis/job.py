@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,7 +119,54 @@ class Job:
         """
         started = time.perf_counter()
         codes = self.codes()
-        seconds = time.perf_counter() - started
+        return self._decoded(codes, time.perf_counter() - started, score)
+
+    def samples_heard(
+        self, on_frames: Callable[[int], None]
+    ) -> Generator[Tensor, None, list[Sample]]:
+        """Generate `samples`, the same to the byte, and yield the sound of the first meanwhile.
+
+        All are generated at once, whatever `batch_size` is.
+
+        Args:
+            on_frames: called with the frames that are done, after each; what it raises ends the
+                generation.
+
+        Yields:
+            Blocks (C, n), as `blocks`, of the first sample, or with `best_of` of its first
+            candidate.
+
+        Returns:
+            The samples.
+
+        Raises:
+            FloatingPointError: the model gives NaN.
+        """
+        started = time.perf_counter()
+        kept: list[Tensor] = []
+
+        def chunks() -> Iterator[Tensor]:
+            done = 0
+            for chunk in self._chunks(slice(0, len(self.seeds))):
+                kept.append(chunk)
+                done += chunk.shape[2]
+                on_frames(done)
+                yield chunk
+
+        source = chunks()
+        left = self.audio_samples
+        for block in self.codec.decode_stream(self._codes_of(0, source)):
+            sound = block[0, :, :left].cpu()
+            left = None if left is None else left - sound.shape[1]
+            if sound.shape[1]:
+                yield sound
+        for _ in source:  # the others may go on behind the end of the first
+            pass
+        codes = cut_at_end(torch.cat(kept, dim=2), self.trained.model.codebook_size)
+        return self._decoded(codes, time.perf_counter() - started, score=True)
+
+    def _decoded(self, codes: Sequence[Tensor], seconds: float, score: bool) -> list[Sample]:
+        """The samples of all candidates' codes, which took so many seconds to generate."""
         nats = self._nats(codes) if score or self.best_of > 1 else None
         best = self._best(nats)
         started = time.perf_counter()

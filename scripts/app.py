@@ -1,0 +1,29 @@
+"""A trained model in the browser, on this machine: python scripts/app.py [ckpt_path=FILE]
+
+Needs pip install -e '.[app]'.
+"""
+
+from __future__ import annotations
+
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
+from omegaconf import DictConfig
+
+from audiolm.cli.app import start
+from audiolm.cli.app_page import check_gradio, make_app, make_workshop
+
+
+def main(cfg: DictConfig) -> None:
+    check_gradio()
+    workshop = make_workshop(cfg)
+    print(f"checkpoint {workshop.checkpoint}, step {workshop.synthesizer.trained.step:,}")
+    print("starting  the page, which takes some seconds", flush=True)
+    app = make_app(cfg, workshop)
+    print(f"app       {app.serve(cfg.host, cfg.port)}, until Ctrl-C", flush=True)
+    app.wait()
+
+
+if __name__ == "__main__":
+    start("app", main)
