@@ -26,6 +26,9 @@ SAMPLING_HELP = {
 }
 """A line for each setting of `Sampling`."""
 
+TYPED = ("prompt_duration", *(name for name, about in SAMPLING_HELP.items() if "empty" in about))
+"""Settings that may be empty, and are typed as text."""
+
 
 @dataclass(frozen=True)
 class Control:
@@ -80,6 +83,8 @@ def sampling_controls(synthesizer: Synthesizer, sampling: Sampling) -> list[Cont
         several = isinstance(value, tuple | list)  # temperatures, one a codebook
         if not idle.get(name, False) and not several:
             kind = "switch" if isinstance(value, bool) else "number"
+            if name in TYPED:  # Gradio makes 0 of a number that is not there
+                kind, value = "text", "" if value is None else f"{value:g}"
             controls.append(Control(name, kind, about, value))
     return controls
 
@@ -96,7 +101,7 @@ def request_of(
     Args:
         synthesizer: the model.
         values: num_samples, duration, seed, prompt, prompt_duration, engine, weights, and settings
-            of sampling; numbers that are None stand for what their help says of empty ones.
+            of sampling; also numbers as they were typed, "" for none.
         conditions: by column; empty texts and `NOTHING` are none.
         sampling: what the settings that are not among the values are.
         max_seconds: of all samples together.
@@ -104,6 +109,7 @@ def request_of(
     Raises:
         ValueError: one line with the value, the limit and the remedy.
     """
+    values = {**values, **{name: _as_number(values[name]) for name in TYPED if name in values}}
     for name in ("num_samples", "duration", "seed"):
         if values.get(name) is None:
             raise ValueError(f"{name} is empty; give a number")
@@ -122,3 +128,15 @@ def request_of(
             f"more"
         )
     return request
+
+
+def _as_number(typed: Any) -> Any:
+    """The number that was typed, None for none; what is no number as it is, to be refused."""
+    if not isinstance(typed, str):
+        return typed
+    for kind in (int, float):
+        try:
+            return kind(typed)
+        except ValueError:
+            continue
+    return typed.strip() or None

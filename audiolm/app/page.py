@@ -139,8 +139,8 @@ class App:
         another.click(_another_seed, None, self.inputs["seed"], queue=False, api_visibility=PRIVATE)
         with gr.Accordion("Continue a recording", open=False):
             self.inputs["prompt"] = _recording("a recording to continue")
-            self.inputs["prompt_duration"] = gr.Number(
-                None, label="prompt_duration", info="seconds of it from its start; empty: all"
+            self.inputs["prompt_duration"] = gr.Textbox(
+                "", label="prompt_duration", info="seconds of it from its start; empty: all"
             )
         with gr.Accordion("Sampling", open=False):
             for control in sampling_controls(synthesizer, self.workshop.sampling):
@@ -189,7 +189,7 @@ class App:
                     yield {status: STOPPED}
 
         self._on_click(go, generate, {*self._all_inputs(), play, kept}, [status, shown, kept, live])
-        stop.click(self._stop, None, None, queue=False, api_visibility=PRIVATE)
+        self._stops(stop, status)
 
     def _build_compare(self) -> None:
         names = list(self.workshop.others)
@@ -218,7 +218,7 @@ class App:
                 return {shown: cards_html(cards, "pairs"), status: ""}
 
         self._on_click(go, compare, {*self._all_inputs(), other}, [status, shown])
-        stop.click(self._stop, None, None, queue=False, api_visibility=PRIVATE)
+        self._stops(stop, status)
 
     def _build_codec(self) -> None:
         codec = self.workshop.synthesizer.codec
@@ -254,6 +254,12 @@ class App:
         entered = button.click(self._enter, None, None, queue=False, api_visibility=PRIVATE)
         entered.then(work, inputs, outputs, show_progress_on=outputs[0], **IN_TURN)
 
+    def _stops(self, button: Any, status: Any) -> None:
+        button.click(
+            self._stop, None, status,
+            queue=False, api_visibility=PRIVATE, show_progress="hidden",
+        )  # fmt: skip
+
     def _all_inputs(self) -> set[Any]:
         return {*self.inputs.values(), *self.conditions.values()}
 
@@ -267,9 +273,10 @@ class App:
     def _enter(self, request: gr.Request) -> None:
         self.workshop.enter(_who(request))
 
-    def _stop(self, request: gr.Request) -> None:
-        if not self.workshop.stop(_who(request)):
-            gr.Info("there is nothing of yours to stop")
+    def _stop(self, request: gr.Request) -> Any:
+        if self.workshop.stop(_who(request)):
+            return gr.skip()  # what is stopped says so itself
+        return "there is nothing of yours to stop"
 
     def _leave(self, request: gr.Request) -> None:
         """Somebody closed the page."""

@@ -18,6 +18,7 @@ WORDS = [
     "ckpt_path",
     "codec.repository",
     "codec_repository",
+    "compare",
     "conditioning.text",
     "conditioning.vector",
     "data.column",
@@ -35,6 +36,7 @@ WORDS = [
     "data.weights",
     "out",
     "prompt",
+    "run",
 ]
 
 
