@@ -39,6 +39,36 @@ def test_batches_change_nothing(synthesizer: Synthesizer, best_of: int) -> None:
             assert torch.equal(one.waveform, two.waveform)
 
 
+@pytest.mark.parametrize("best_of", [1, 2])
+def test_samples_that_are_heard_meanwhile_are_the_same(
+    synthesizer: Synthesizer, best_of: int
+) -> None:
+    job = synthesizer.job(range(4), 40, best_of=best_of, audio_samples=470)
+    frames: list[int] = []
+    heard, made = [], job.samples_heard(frames.append)
+    while True:
+        try:
+            heard.append(next(made))
+        except StopIteration as end:
+            samples = end.value
+            break
+    whole = synthesizer.job(range(4), 40, best_of=best_of, audio_samples=470).samples()
+    assert frames == list(range(1, max(frames) + 1))
+    for one, two in zip(samples, whole, strict=True):
+        assert torch.equal(one.waveform, two.waveform) and one.nats_per_code == two.nats_per_code
+    if best_of == 1:
+        torch.testing.assert_close(torch.cat(heard, dim=1), whole[0].waveform, atol=1e-4, rtol=0)
+
+
+def test_what_raises_after_a_frame_ends_the_generation(synthesizer: Synthesizer) -> None:
+    def at_five(done: int) -> None:
+        if done == 5:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        list(synthesizer.job([0, 1], 40).samples_heard(at_five))
+
+
 def test_scores_are_computed_only_where_they_are_wanted(synthesizer: Synthesizer) -> None:
     job = synthesizer.job([0, 1], 10)
     assert all(math.isnan(sample.nats_per_code) for sample in job.samples(score=False))
