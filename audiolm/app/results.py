@@ -35,7 +35,7 @@ STYLE = """
 .audiolm .about, .audiolm summary, .audiolm p { color: var(--soft); font-size: .875rem; }
 .audiolm svg { display: block; width: 100%; height: auto; fill: var(--ink); }
 .audiolm audio { display: block; width: 100%; height: 2.5rem; margin: .4rem 0; }
-.audiolm a { color: var(--accent); padding: 0; margin-left: 0; margin-right: .75rem; font-size: .875rem; }
+.audiolm a { color: var(--accent); padding: 0; margin: 0 .75rem 0 0; font-size: .875rem; }
 .audiolm pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: .75rem; color: var(--ink);
   background: none; padding: 0; max-height: 24rem; overflow-y: auto; }
 .audiolm summary { cursor: pointer; }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from audiolm.app.results import file_address
 from audiolm.app.workshop import Workshop
 from audiolm.audio import write_wav
 from audiolm.cli.app_page import check_gradio
@@ -19,7 +20,7 @@ from audiolm.codec.load import load_bundled
 from audiolm.synthesis.request import SAMPLING
 from audiolm.synthesis.synthesizer import Synthesizer
 
-from ..report.test_browser import CHROMIUM, PLAY, SIZES
+from ..report.test_browser import CHROMIUM, LUMINANCE, PLAY, SIZES
 from ..scripts.conftest import RunScript, run_script
 from .conftest import VOCABULARY, make_run_folder
 
@@ -36,13 +37,9 @@ FLAGS = [
     "--use-fake-ui-for-media-stream",
 ]
 # Of the text in a component's own background, the least.
-CONTRAST = """
-() => {
-  const luminance = (colour) => {
-    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((v) => {
-      v = v / 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
+CONTRAST = (
+    f"() => {{{LUMINANCE}"
+    """
   const behind = (e) => {
     for (; e; e = e.parentElement) {
       const colour = getComputedStyle(e).backgroundColor;
@@ -62,6 +59,7 @@ CONTRAST = """
   return found.sort((a, b) => a[0] - b[0])[0];
 }
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +180,16 @@ def test_a_sample_is_that_of_generate_py_and_plays(
         with page.expect_download() as download:
             card.query_selector("a:has-text('WAV')").click()
         assert Path(download.value.path()).read_bytes() == their.read_bytes()
+
+
+def test_only_samples_are_served(open_page: OpenPage, workshop: Workshop, address: str) -> None:
+    page = open_page()
+    for path in (workshop.checkpoint, workshop.checkpoint.parents[1] / "codec", Path(__file__)):
+        assert page.request.get(address + file_address(path)).status == 403
+    sample = workshop.synthesizer.generate(duration=0.5, end=False).save(
+        workshop.folders()[0] / "one" / "sample_000.wav"
+    )
+    assert page.request.get(address + file_address(sample)).body() == sample.read_bytes()
 
 
 def test_the_last_twenty_stay_and_the_seed_is_kept(open_page: OpenPage) -> None:

@@ -19,13 +19,16 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 
 SIZES = {"wide": (1280, 900), "phone": (390, 844)}
-CONTRAST = """
-() => {
+LUMINANCE = """
   const luminance = (colour) => {
     const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((v) => {
       v = v / 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
+"""
+CONTRAST = (
+    f"() => {{{LUMINANCE}"
+    """
   const paper = luminance(getComputedStyle(document.body).backgroundColor);
   const ratios = [];
   for (const e of document.querySelectorAll("p, td, dd, dt, h1, h2, figcaption, svg text")) {
@@ -36,6 +39,7 @@ CONTRAST = """
   return Math.min(...ratios);
 }
 """
+)
 PLAY = """
 async (e) => {
   e.muted = true;
