@@ -15,6 +15,7 @@ from typing import Any
 import gradio as gr
 import numpy as np
 import torch
+from markupsafe import escape
 from torch import Tensor
 
 from audiolm.app.codebooks import MOST_SECONDS, bits_per_second, by_codebooks
@@ -303,7 +304,7 @@ class _Errors:
         if line is None:
             log.error("the app failed", exc_info=error)
             line = "this is a fault of the program; its terminal says more"
-        raise gr.Error(line, duration=None, print_exception=False) from None
+        raise gr.Error(str(escape(line)), duration=None, print_exception=False) from None
 
 
 PRIVATE = "private"

@@ -213,7 +213,7 @@ def _generated(checkpoint: Path) -> Path:
 
 def _line(job: Job, samples: list[Sample], folder: Path) -> str:
     speed = samples[0].speed
-    words = f"{counted(len(samples), 'sample')} in {folder}"
+    words = f"{counted(len(samples), 'sample')} in `{folder}`"
     if speed.frames_per_second is not None and speed.realtime_factor is not None:
         words += (
             f", {speed.frames_per_second:.0f} frames/s generated, "

@@ -58,7 +58,7 @@ def test_a_sample_is_that_of_generate_py(
     assert ran.code == 0, ran.err
     theirs = sorted((tmp_path / "out").glob("*.wav"))
     ours = saved(workshop)
-    assert len(cards) == len(ours) == len(theirs) == 2 and "2 samples in " in line
+    assert len(cards) == len(ours) == len(theirs) == 2 and "2 samples in `" in line
     for our, their in zip(ours, theirs, strict=True):
         assert our.read_bytes() == their.read_bytes()
         about, other = (json.loads(f.with_suffix(".json").read_text()) for f in (our, their))
