@@ -29,7 +29,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 __all__ = ["run_script"]
 
-SECONDS = 20_000  # milliseconds that anything may take
+TIMEOUT = 90_000  # milliseconds that anything may take, on a busy machine
 FLAGS = [
     "--no-sandbox",
     "--autoplay-policy=no-user-gesture-required",
@@ -114,7 +114,7 @@ def open_page(browser: Any, address: str) -> Iterator[OpenPage]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(SECONDS)
+        page.set_default_timeout(TIMEOUT)
         page.on("pageerror", lambda error: bad.append(f"error: {error}"))
         page.on("request", lambda request: requests.append(request.url))
         page.goto(address)
