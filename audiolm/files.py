@@ -35,29 +35,29 @@ def not_written(path: Path | str, error: OSError) -> OSError:
     return kind(f"{one_line(path)} could not be written ({error.strerror or error}); {remedy}")
 
 
-def check_writable(path: Path, setting: str, *, folder: bool) -> None:
+def check_writable(path: Path, setting: str, *, folder: bool, given: bool = True) -> None:
     """Refuse a file or a folder that could not be made, before hours of work for it.
 
     Args:
         path: what is to be written.
         setting: that names it, for the message.
         folder: whether it is a folder that files are to be written to.
+        given: whether the user gave it, rather than that it is where things go by default.
 
     Raises:
         OSError: with what is in the way.
     """
-    given = f"{setting}={one_line(path)}"
+    named = f"{setting}={one_line(path)}" if given else one_line(path)
+    remedy = "name another folder" if given else f"pass {setting}={'DIR' if folder else 'FILE'}"
     if not folder and path.is_dir():
-        raise IsADirectoryError(f"{given} is a folder; give the name of a file")
+        raise IsADirectoryError(f"{named} is a folder; give the name of a file")
     made = next(
         p for p in ((path,) if folder else ()) + tuple(path.absolute().parents) if p.exists()
     )
     if not made.is_dir():
-        raise NotADirectoryError(f"{given}: {one_line(made)} is a file; name another folder")
+        raise NotADirectoryError(f"{named}: {one_line(made)} is a file; {remedy}")
     if not os.access(made, os.W_OK | os.X_OK):
-        raise PermissionError(
-            f"{given}: {one_line(made)} may not be written to; name another folder"
-        )
+        raise PermissionError(f"{named}: {one_line(made)} may not be written to; {remedy}")
 
 
 def user_path(path: str | Path) -> Path:
@@ -96,6 +96,11 @@ def replacing(path: Path | str) -> Iterator[Path]:
 def one_line(path: Path | str) -> str:
     """The path with line breaks and undecodable bytes escaped, so that a message stays a line."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
+
+
+def short(text: str, most: int = 60) -> str:
+    """The text on one line, cut after `most` characters: a damaged file can hold any length."""
+    return one_line(text[:most]) + ("..." if len(text) > most else "")
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

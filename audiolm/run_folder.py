@@ -201,9 +201,14 @@ class RunFolder:
         """The folder of the composed config, under the name that Hydra gives it."""
         return self.path / ".hydra"
 
+    @property
+    def all_generated(self) -> Path:
+        """The folder of all that was generated without a folder of its own."""
+        return self.path / "generated"
+
     def generated(self) -> Path:
         """A new folder of this moment, for samples; it is made."""
-        return claim_folder(self.path / "generated" / time_stamp())
+        return claim_folder(self.all_generated / time_stamp())
 
     def chosen_checkpoint(self) -> Path:
         """The best one, or the last where there is no validation set."""

@@ -25,14 +25,13 @@ from audiolm.cli.evaluation import (
 from audiolm.cli.report import write_report
 from audiolm.evaluation.table import evaluation_table
 from audiolm.evaluation.validation import Metrics, validation_metrics
-from audiolm.files import user_path
 from audiolm.run_folder import RunFolder, find_checkpoint
 
 
 def main(cfg: DictConfig) -> None:
     path = find_checkpoint(cfg.ckpt_path)
     run = RunFolder.of(path)
-    out = check_out(user_path(cfg.out) if cfg.out else run.evaluation)
+    out = check_out(cfg.out, run.evaluation)
     trained = load_trained(cfg, path)
     print(f"checkpoint {path}, step {trained.step:,}", flush=True)
     codec = load_run_codec(cfg, trained, path)

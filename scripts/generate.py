@@ -19,7 +19,7 @@ from audiolm.cli.build import make_sampling
 from audiolm.cli.stdout import play_hint, standard_output
 from audiolm.files import check_writable, user_path
 from audiolm.generation.engines.engine import why_not_native
-from audiolm.run_folder import find_checkpoint, out_folder
+from audiolm.run_folder import RunFolder, find_checkpoint, out_folder
 from audiolm.synthesis.output import write_growing, write_raw, write_whole
 from audiolm.synthesis.request import Request
 from audiolm.synthesis.synthesizer import Synthesizer
@@ -62,8 +62,9 @@ def generate(cfg: DictConfig, request: Request, raw: BinaryIO | None) -> None:
     """Generate the samples, and write them to `raw`, or to files where it is None."""
     checkpoint = find_checkpoint(cfg.ckpt_path)
     if raw is None:
-        folder = checkpoint.parent if cfg.out is None else user_path(cfg.out)
-        check_writable(folder, "out", folder=True)
+        default = RunFolder.of(checkpoint).all_generated
+        folder = default if cfg.out is None else user_path(cfg.out)
+        check_writable(folder, "out", folder=True, given=cfg.out is not None)
     synthesizer = Synthesizer.load(checkpoint, cfg.device, cfg.codec_repository)
     print(f"checkpoint {checkpoint}, step {synthesizer.trained.step:,}", flush=True)
     job = synthesizer.prepare(request)

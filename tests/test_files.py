@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,3 +120,7 @@ def test_what_could_not_be_written_is_refused_before_the_work(tmp_path: Path) ->
     ):
         with pytest.raises(kind, match=f"^out=.*{message}"):
             check_writable(tmp_path / name, "out", folder=folder)
+    for folder, remedy in ((True, "pass out=DIR"), (False, "pass out=FILE")):
+        file = re.escape(str(tmp_path / "file"))
+        with pytest.raises(NotADirectoryError, match=f"^{file}/below: {file} is a .*; {remedy}$"):
+            check_writable(tmp_path / "file" / "below", "out", folder=folder, given=False)

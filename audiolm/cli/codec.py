@@ -39,7 +39,8 @@ def make_codec_module(cfg: DictConfig) -> CodecTraining:
         raise ValueError("a store holds codes and no recordings; pass data=folder data.path=DIR")
     if cfg.data.path is None:  # MissingMandatoryValue for none at all
         raise ValueError("data.path=null must be a folder")
-    check_writable(user_path(cfg.data.store or WAVEFORMS), "data.store", folder=True)
+    store = user_path(cfg.data.store or WAVEFORMS)
+    check_writable(store, "data.store", folder=True, given=bool(cfg.data.store))
     data = segment_options(plain(cfg.data))
     check_segment_settings(**data)
     path = str(user_path(cfg.data.path).resolve())

@@ -65,7 +65,7 @@ def _config_line(message: str, config_name: str) -> str:
         return _unknown_key(key, config_name)
     group = re.search(r"Could not find '([^/']+)/([^']+)'", message)
     if group:
-        choices = choices_of(group.group(1))
+        choices = choices_of(group.group(1), config_name)
         near = nearest(group.group(2), choices)
         return f"{group.group(1)}={group.group(2)} is unknown{near}; choose {', '.join(choices)}"
     group = re.search(r"Could not override '?(\w+)'?.*\n?.*No match in the defaults list", message)

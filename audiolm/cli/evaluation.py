@@ -19,7 +19,7 @@ from audiolm.evaluation.published import check_published
 from audiolm.evaluation.samples import Samples
 from audiolm.evaluation.table import flat_numbers
 from audiolm.evaluation.validation import Metrics, check_conditions, data_of_the_run
-from audiolm.files import check_writable, replacing
+from audiolm.files import check_writable, replacing, user_path
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
 from audiolm.run_folder import RunFolder, codec_folders
@@ -38,19 +38,24 @@ def load_trained(cfg: DictConfig, path: Path) -> TrainedModel:
     return trained
 
 
-def check_out(out: Path) -> Path:
+def check_out(out: str | None, default: Path) -> Path:
     """The file for the metrics, once it is known that it, and what goes beside it, can be written.
+
+    Args:
+        out: as the user gave it, or None.
+        default: where it goes then.
 
     Raises:
         ValueError, OSError: it cannot.
     """
-    if out.suffix != ".json":
+    path = user_path(out) if out else default
+    if path.suffix != ".json":
         raise ValueError(
-            f"out={out} must end in .json: beside it go NAME.png, and the samples in NAME/"
+            f"out={path} must end in .json: beside it go NAME.png, and the samples in NAME/"
         )
-    check_writable(out, "out", folder=False)
-    check_writable(out.with_suffix(""), "out", folder=True)
-    return out
+    check_writable(path, "out", folder=False, given=bool(out))
+    check_writable(path.with_suffix(""), "out", folder=True, given=bool(out))
+    return path
 
 
 def _check_settings(cfg: DictConfig, trained: TrainedModel) -> None:

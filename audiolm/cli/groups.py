@@ -25,9 +25,18 @@ def groups_of(config_name: str) -> dict[str, str | None]:
     return found
 
 
-def choices_of(group: str) -> list[str]:
-    """What a group can be."""
-    return sorted(file.stem for file in Path(CONFIGS / group).glob("*.yaml"))
+def choices_of(group: str, config_name: str) -> list[str]:
+    """What a group can be in a script: experiments are those whose settings the script has."""
+    files = sorted(Path(CONFIGS / group).glob("*.yaml"))
+    if group == "experiment":
+        known = _keys(CONFIGS / f"{config_name}.yaml") | groups_of(config_name).keys()
+        files = [file for file in files if _keys(file) <= known]
+    return [file.stem for file in files]
+
+
+def _keys(file: Path) -> set[str]:
+    config: Any = OmegaConf.to_container(OmegaConf.load(file))
+    return set(config) - {"defaults"}
 
 
 def resolve_null(argument: str, config_name: str) -> str | None:
@@ -49,7 +58,7 @@ def resolve_null(argument: str, config_name: str) -> str | None:
         return f"{group}={NOTHING[group]}"
     if groups[group] is None:
         return None
-    choices = choices_of(group)
+    choices = choices_of(group, config_name)
     more = "; one alone is turned off by callbacks.NAME=null" if group == "callbacks" else ""
     raise ValueError(
         f"{argument} leaves nothing to work with; choose {', '.join(choices)}, or omit it{more}"

@@ -125,7 +125,7 @@ def help_text(config_name: str, doc: str | None) -> str:
         lines += ["", "Groups of settings, each with its default and its choices:", ""]
     for group, default in groups_of(config_name).items():
         text = f"{f'{group}={default}' if default else f'{group}=null':<24} "
-        text += ", ".join(choices_of(group))
+        text += ", ".join(choices_of(group, config_name))
         lines += textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent=" " * 27)
     lines += ["", "Examples:", ""]
     for overrides, what in EXAMPLES[config_name]:

@@ -63,7 +63,7 @@ def encode(cfg: DictConfig, codec: EncodecCodec, part: Part = WHOLE) -> PrepareS
 
 def check_settings(cfg: DictConfig, store_dir: Path) -> None:
     """Refuse what encoding would refuse, before hours of recordings are decoded for it."""
-    check_writable(store_dir, "data.store", folder=True)
+    check_writable(store_dir, "data.store", folder=True, given=bool(cfg.data.store))
 
 
 def codes(cfg: DictConfig, codec: EncodecCodec) -> TokenStore | Mix:

@@ -22,8 +22,8 @@ from audiolm.codec.local import save_local
 from audiolm.codec.network.continuous import Continuous
 from audiolm.codec.network.layers import convolution, use_fast_elu
 from audiolm.codec.network.segments import Segmented
-from audiolm.codec.settings import build_model, check_settings
-from audiolm.codec.weights import compute_fingerprint, inference_weights, load_weights
+from audiolm.codec.settings import check_settings
+from audiolm.codec.weights import build_for, compute_fingerprint, load_weights
 from audiolm.files import user_path
 
 # Longer recordings go through the network in chunks of this length; batches hold as much in all.
@@ -61,8 +61,7 @@ class EncodecCodec:
         source: Mapping[str, Any] | None = None,
     ) -> None:
         self.settings = check_settings(settings)
-        model = build_model(self.settings)
-        self.weights = inference_weights(weights, model)
+        model, self.weights = build_for(self.settings, weights)
         self._source = dict(source or {"kind": "local", "name": "unnamed"})
         self.fingerprint = compute_fingerprint(self.settings, self.weights)
         load_weights(model, self.weights)

@@ -12,9 +12,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from audiolm.codec.settings import build_model, check_settings
-from audiolm.codec.weights import compute_fingerprint, inference_weights
-from audiolm.files import atomic_file, user_path
+from audiolm.codec.settings import check_settings
+from audiolm.codec.weights import build_for, compute_fingerprint
+from audiolm.files import atomic_file, short, user_path
 
 WEIGHTS, SETTINGS = ".safetensors", ".json"
 
@@ -40,7 +40,7 @@ def save_local(
     """
     settings = check_settings(settings)
     weights = {key: tensor.to(dtype) for key, tensor in weights.items()}
-    weights = inference_weights(weights, build_model(settings))  # float32 again
+    _, weights = build_for(settings, weights)  # float32 again
     fingerprint = compute_fingerprint(settings, weights)
     # Each file appears whole, but a kill can fall between the two: the fingerprint then tells.
     stored = {key: tensor.to(dtype) for key, tensor in weights.items()}
@@ -76,8 +76,10 @@ def read_pair(path: str | Path) -> Pair:
     weights_file, settings_file = _with(stem, WEIGHTS), _with(stem, SETTINGS)
     try:
         settings = json.loads(settings_file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{settings_file}: not JSON ({error}); write it again") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{settings_file}: not JSON ({short(str(error), 200)}); write it again"
+        ) from error
     if not isinstance(settings, dict):
         raise ValueError(
             f"{settings_file}: holds {type(settings).__name__}, not the codec's settings"
@@ -87,8 +89,9 @@ def read_pair(path: str | Path) -> Pair:
             metadata = file.metadata() or {}
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
+        reason = short(str(error), 200)
         raise ValueError(
-            f"{weights_file}: not a whole safetensors file ({error}); copy it again"
+            f"{weights_file}: not a whole safetensors file ({reason}); copy it again"
         ) from error
     return Pair(stem, settings, weights, metadata.get("fingerprint"))
 

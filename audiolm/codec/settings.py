@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from reprlib import repr as short_repr
 from typing import Any
 
 from encodec.model import EncodecModel
 from encodec.modules.seanet import SEANetDecoder, SEANetEncoder
 from encodec.quantization.vq import ResidualVectorQuantizer
+
+from audiolm.files import short
 
 NORMS = ("weight_norm", "time_group_norm", "none")
 
@@ -32,6 +35,19 @@ REQUIRED: dict[str, type] = {
     "n_q": int,  # residual codebooks the quantizer has
     "bins": int,  # codes in a codebook
 }
+# Far beyond any codec that is of use. What they bound is the number of layers, which takes time to
+# build however small they are, and sizes that no tensor can have.
+MOST = {
+    "sample_rate": 10_000_000,
+    "n_filters": 4096,
+    "dimension": 16_384,
+    "ratios": 10,  # of them
+    "n_residual_layers": 8,
+    "lstm": 16,
+    "n_q": 256,
+    "bins": 2**20,
+    "segment": 3600,
+}
 OPTIONAL: dict[str, Any] = {
     "segment": None,  # seconds; cut into segments, each normalised by its level (see segments.py)
 }
@@ -49,7 +65,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [key for key in settings if key not in REQUIRED and key not in OPTIONAL]
     if missing or unknown:
         parts = [f"{', '.join(missing)} missing"] if missing else []
-        parts += [f"{', '.join(map(str, unknown))} unknown"] if unknown else []
+        parts += [f"{_names(unknown)} unknown"] if unknown else []
         raise ValueError(
             f"codec settings: {'; '.join(parts)}; the keys are {', '.join([*REQUIRED, *OPTIONAL])}"
         )
@@ -57,57 +73,74 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for key, kind in REQUIRED.items():
         value = settings[key]
         if kind is int:
-            value = _whole(key, value, least=0 if key in ("lstm", "n_residual_layers") else 1)
+            least = 0 if key in ("lstm", "n_residual_layers") else 1
+            value = _whole(key, value, least, MOST.get(key))
         elif kind is list:
             if not isinstance(value, list | tuple) or not value:
+                raise ValueError(f"{_given(key, value)}: give a list of strides, [8,5,4,2]")
+            if len(value) > MOST[key]:
                 raise ValueError(
-                    f"codec setting {key}={value!r}: give a list of strides, [8,5,4,2]"
+                    f"{_given(key, value)}: has {len(value):,} strides, at most {MOST[key]} are "
+                    "possible; choose fewer and larger ones"
                 )
-            value = [_whole(key, v, least=1) for v in value]
+            value = [_whole(key, v, least=1, most=MOST["sample_rate"]) for v in value]
         elif not isinstance(value, kind):
-            raise ValueError(f"codec setting {key}={value!r}: must be a {kind.__name__}")
+            raise ValueError(f"{_given(key, value)}: must be a {kind.__name__}")
         checked[key] = value
     checked["segment"] = _seconds("segment", settings.get("segment"))
     _check_values(checked)
     return checked
 
 
+def _given(key: str, value: Any) -> str:
+    return f"codec setting {key}={short_repr(value)}"
+
+
+def _names(keys: Sequence[object]) -> str:
+    few = ", ".join(short(str(key)) for key in keys[:5])
+    return few if len(keys) <= 5 else f"{few} and {len(keys) - 5:,} more"
+
+
 def _seconds(key: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= MOST[key]:
         raise ValueError(
-            f"codec setting {key}={value!r}: must be seconds above 0, or null for none"
+            f"{_given(key, value)}: must be seconds above 0, at most {MOST[key]:,}, or null for "
+            "none"
         )
     return float(value)
 
 
-def _whole(key: str, value: Any, least: int) -> int:
+def _whole(key: str, value: Any, least: int, most: int | None) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
-        raise ValueError(f"codec setting {key}={value!r}: must be a whole number")
+        raise ValueError(f"{_given(key, value)}: must be a whole number")
     if value < least:
-        raise ValueError(f"codec setting {key}={value!r}: must be at least {least}")
+        raise ValueError(f"{_given(key, value)}: must be at least {least}")
+    if most is not None and value > most:
+        raise ValueError(f"{_given(key, value)}: must be at most {most:,}")
     return int(value)
 
 
 def _check_values(s: Mapping[str, Any]) -> None:
     hop = math.prod(s["ratios"])
     if s["channels"] > 2:
-        raise ValueError(f"codec setting channels={s['channels']}: must be 1 (mono) or 2 (stereo)")
+        raise ValueError(f"{_given('channels', s['channels'])}: must be 1 (mono) or 2 (stereo)")
     if s["bins"] < 2 or s["bins"] & (s["bins"] - 1):
-        raise ValueError(f"codec setting bins={s['bins']}: must be a power of two, such as 1024")
+        raise ValueError(f"{_given('bins', s['bins'])}: must be a power of two, such as 1024")
     if hop > s["sample_rate"]:
         raise ValueError(
-            f"codec setting ratios={s['ratios']}: their product is {hop} samples a frame, more "
+            f"{_given('ratios', s['ratios'])}: their product is {hop} samples a frame, more "
             f"than a second at sample_rate={s['sample_rate']}; choose smaller ratios"
         )
     if s["compress"] > s["n_filters"]:
         raise ValueError(
-            f"codec setting compress={s['compress']}: must not be more than "
+            f"{_given('compress', s['compress'])}: must not be more than "
             f"n_filters={s['n_filters']}, or the residual branches have no channels"
         )
     if s["norm"] not in NORMS:
-        raise ValueError(f"codec setting norm={s['norm']!r}: must be one of {', '.join(NORMS)}")
+        raise ValueError(f"{_given('norm', s['norm'])}: must be one of {', '.join(NORMS)}")
     if s["norm"] == "time_group_norm" and (s["causal"] or s["segment"] is None):
         raise ValueError(
             "codec setting norm='time_group_norm': it looks at the whole input, so it needs "
@@ -128,9 +161,33 @@ def _check_segment(s: Mapping[str, Any], hop: int) -> None:
         )
     if s["bins"] < 512:
         raise ValueError(
-            f"codec setting bins={s['bins']}: a codec with segments keeps their level in a "
+            f"{_given('bins', s['bins'])}: a codec with segments keeps their level in a "
             "codebook of 512 steps, so it needs at least 512"
         )
+
+
+def fewest_numbers(settings: Mapping[str, Any]) -> int:
+    """How many numbers the weights of a codec of these settings hold, at least: all but a norm's.
+
+    By arithmetic, so that what nothing could hold is never built. `settings` are checked ones.
+    """
+    s = settings
+    channels: int = s["channels"]
+    width: int = s["n_filters"]
+    latent: int = s["dimension"]
+    codebooks: int = s["n_q"] * s["bins"] * latent
+    ends = 2 * 7 * channels * width + width + channels
+    inside = 0
+    for ratio in reversed(s["ratios"]):
+        branch = width // s["compress"]
+        layer = 4 * width * branch + branch + width
+        shortcut = 0 if s["true_skip"] else width * width + width
+        resampling = 4 * ratio * width * width
+        inside += 2 * (s["n_residual_layers"] * (layer + shortcut) + resampling) + 3 * width
+        width *= 2
+    lstms: int = 2 * s["lstm"] * (8 * width * width + 8 * width)
+    latents = 2 * 7 * width * latent + width + latent
+    return ends + inside + lstms + latents + codebooks
 
 
 def build_model(settings: Mapping[str, Any]) -> EncodecModel:

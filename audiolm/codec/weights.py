@@ -14,10 +14,40 @@ import torch
 from encodec.model import EncodecModel
 from torch import Tensor
 
-from audiolm.codec.settings import OPTIONAL
+from audiolm.codec.settings import OPTIONAL, build_model, fewest_numbers
+from audiolm.files import short
 
 # Buffers of the quantizer that only training uses.
 TRAINING_ONLY = (".inited", ".cluster_size", ".embed_avg")
+
+# So many numbers (100 MB) more than there are weights are built, to name the layer that differs.
+SPARE = 25_000_000
+
+
+def build_for(
+    settings: Mapping[str, Any], weights: Mapping[str, Tensor]
+) -> tuple[EncodecModel, dict[str, Tensor]]:
+    """Build the network that `settings` describe, for `weights` that belong to it.
+
+    Its weights are random as yet; the memory that it takes is bounded by that of `weights`,
+    whatever the settings say.
+
+    Returns:
+        the network, and the weights as of `inference_weights`.
+
+    Raises:
+        ValueError: from `inference_weights`, or the settings ask for a network of another size.
+    """
+    wanted = fewest_numbers(settings)
+    tensors = {k: w for k, w in weights.items() if isinstance(w, Tensor)}
+    held = sum(w.numel() for k, w in tensors.items() if not k.endswith(TRAINING_ONLY))
+    if wanted > held + SPARE:
+        raise ValueError(
+            f"codec settings ask for a network of {wanted:,} numbers, the weights are {held:,}: "
+            "weights and settings do not belong together"
+        )
+    model = build_model(settings)
+    return model, inference_weights(weights, model)
 
 
 def inference_weights(weights: Mapping[str, Tensor], model: EncodecModel) -> dict[str, Tensor]:
@@ -36,8 +66,9 @@ def inference_weights(weights: Mapping[str, Tensor], model: EncodecModel) -> dic
         ("have unexpected", given.keys() - expected),
     ):
         if names:
+            first = short(min(names), 80)
             raise ValueError(
-                f"codec weights {what} {min(names)} ({len(names)} such of {len(expected)}): "
+                f"codec weights {what} {first} ({len(names)} such of {len(expected)}): "
                 "weights and settings do not belong together"
             )
     for key, tensor in given.items():

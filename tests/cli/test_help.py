@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.errors import HydraException
 
 from audiolm.cli.compose import CONFIGS, compose
 from audiolm.cli.groups import NOTHING, choices_of, groups_of, resolve_null
@@ -34,7 +35,7 @@ def test_a_script_prints_its_own_help(
     assert out.count(f"python scripts/{script}.py") >= 11  # ten examples, and --cfg job
     for group, default in groups_of(script).items():
         assert f"{group}={default or 'null'}" in out
-        assert all(choice in out for choice in choices_of(group))
+        assert all(choice in out for choice in choices_of(group, script))
     assert all(len(line) <= 120 for line in out.splitlines())
 
 
@@ -49,15 +50,28 @@ def test_ten_examples_are_commands_of_the_script(script: str) -> None:
         compose(script, [quote_path(argument) for argument in arguments])
 
 
+@pytest.mark.parametrize("script", ["train", "train_codec"])
+def test_experiments_are_those_that_the_script_can_do(script: str) -> None:
+    own = compose(script, []).keys()
+    done = []
+    for file in sorted((CONFIGS / "experiment").glob("*.yaml")):
+        try:
+            composed = compose(script, [f"experiment={file.stem}"])
+        except HydraException:  # it chooses from a group that the script has not
+            continue
+        if composed.keys() <= own:
+            done.append(file.stem)
+    assert done and done == choices_of("experiment", script)
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_group_can_be_null_or_says_what_to_pass(script: str) -> None:
     for group, default in groups_of(script).items():
         for argument in (f"{group}=null", f"~{group}"):
             if group in NOTHING:
                 (override,) = [resolve_null(argument, script)]
-                assert override == f"{group}={NOTHING[group]}" and NOTHING[group] in choices_of(
-                    group
-                )
+                assert override == f"{group}={NOTHING[group]}"
+                assert NOTHING[group] in choices_of(group, script)
                 compose(script, [override])
             elif default is None:
                 assert resolve_null(argument, script) is None

@@ -97,6 +97,30 @@ def test_what_does_not_fit_is_one_line(make_tiny_codec, tmp_path, change, words)
         assert word in message
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_filters": 4096},
+        {"dimension": 16_384, "bins": 2**16},
+        {"ratios": [2] * 10, "sample_rate": 8000},
+        {"ratios": [1_000_000], "sample_rate": 1_000_000},
+        {"n_q": 256, "bins": 2**20},
+        {"lstm": 16, "n_filters": 1024},
+    ],
+)
+def test_settings_far_beyond_the_weights_are_refused_before_anything_is_built(
+    make_tiny_codec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict
+) -> None:
+    path = _pair(make_tiny_codec(), tmp_path, lambda s, w: s.update(change))
+
+    def build(settings: object) -> None:
+        pytest.fail(f"built: {settings}")
+
+    monkeypatch.setattr("audiolm.codec.weights.build_model", build)
+    with pytest.raises(ValueError, match=r"ask for a network of [\d,]{10,} numbers.*not belong"):
+        load_local(path)
+
+
 def test_damaged_files_are_one_line(make_tiny_codec, tmp_path: Path) -> None:
     file = make_tiny_codec().save(tmp_path)
     whole = file.read_bytes()
@@ -106,10 +130,16 @@ def test_damaged_files_are_one_line(make_tiny_codec, tmp_path: Path) -> None:
             load_local(file)
         assert "\n" not in str(error.value)
     file.write_bytes(whole)
-    for text in ("{", "[1]", "\xff"):
+    for text in ("{", "[1]", "\xff", "[" * 100_000):
         (tmp_path / "codec.json").write_text(text, encoding="latin-1")
         with pytest.raises(ValueError, match=r"codec\.json"):
             load_local(file)
+    (tmp_path / "codec.json").write_text("{}")
+    header = json.dumps({"x" * 100_000: "y" * 100_000}).encode()
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ValueError, match=r"codec\.safetensors") as error:
+        load_local(file)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
 def test_settings_of_another_save_are_noticed(make_tiny_codec, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from audiolm.codec import build_model, check_settings
+from audiolm.codec.settings import MOST, REQUIRED, fewest_numbers
 
 GOOD = {
     "sample_rate": 8000,
@@ -77,3 +78,42 @@ def test_wrong_settings_are_one_line_with_value_and_remedy(change: dict, words: 
 def test_missing_settings_are_named() -> None:
     with pytest.raises(ValueError, match="sample_rate missing"):
         check_settings({k: v for k, v in GOOD.items() if k != "sample_rate"})
+
+
+@pytest.mark.parametrize("key", [*REQUIRED, "segment", "strange", "x" * 300_000])
+@pytest.mark.parametrize(
+    "value",
+    [2**70, 10**400, 1e308, [0] * 100_000, [1] * 100_000, "x" * 100_000, {"a": "\n" * 10**5}],
+    ids=lambda value: f"{type(value).__name__}{len(str(value))}",
+)
+def test_what_no_codec_has_is_a_short_line(key: str, value: object) -> None:
+    with pytest.raises(ValueError, match="codec setting") as error:
+        check_settings({**GOOD, "bins": 512, key: value})
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("key", MOST)
+def test_limits_name_the_setting_and_the_limit(key: str) -> None:
+    value = [1] * 11 if key == "ratios" else MOST[key] * 2
+    with pytest.raises(ValueError, match=f"setting {key}=.*at most {MOST[key]:,}"):
+        check_settings({**GOOD, "bins": 512, key: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"true_skip": False, "n_residual_layers": 3, "compress": 1},
+        {"lstm": 2, "ratios": [8, 3, 2, 2], "channels": 2},
+        {"lstm": 1, "n_residual_layers": 0, "ratios": [7], "dimension": 3, "n_q": 5, "bins": 64},
+    ],
+)
+def test_numbers_are_those_of_the_network(change: dict) -> None:
+    settings = check_settings({**GOOD, **change})
+    counted = {}
+    for norm in ("none", "weight_norm"):
+        state = build_model({**settings, "norm": norm}).state_dict()
+        unused = (".inited", ".cluster_size", ".embed_avg")
+        counted[norm] = sum(w.numel() for k, w in state.items() if not k.endswith(unused))
+    assert fewest_numbers(settings) == counted["none"] < counted["weight_norm"]
