@@ -14,6 +14,9 @@ from audiolm.files import user_path
 BUNDLED = Path(__file__).parent / "bundled"
 """Folder of the codec that comes with the package; see the model card there."""
 
+BUNDLED_BEFORE = ("422747b0020321cf",)
+"""Fingerprints of the codecs that came with the package before this one."""
+
 
 def load_pretrained(
     name: str, bandwidth: float, repository: str | Path | None = None
@@ -141,6 +144,12 @@ def load_codec(
     where = ", ".join(str(f) for f in folders) or "no folder"
     message = f"codec {name!r} with fingerprint {wanted} is not in {where}"
     remedy = f"put its pair ({name}.safetensors, {name}.json) there"
+    if wanted in BUNDLED_BEFORE:
+        raise ValueError(
+            f"{message}: it came with audiolm before, and another one does now; encode the "
+            f"recordings again with prepare.py and train on that, or {remedy}, as the folder codec "
+            f"of a run from then has it"
+        )
     if seen:
         raise ValueError(f"{message}: {'; '.join(seen)}; {remedy}")
     raise FileNotFoundError(f"{message}: {remedy}")

@@ -9,7 +9,7 @@ import torch
 
 from audiolm.codec import EncodecCodec, build_model, load_bundled, load_codec
 from audiolm.codec.distances import mel_distance, si_snr
-from audiolm.codec.load import BUNDLED
+from audiolm.codec.load import BUNDLED, BUNDLED_BEFORE
 from audiolm.codec.network.chunks import context
 from audiolm.demo.melodies import sample_melody, synthesise
 from audiolm.demo.report import score_waveforms
@@ -76,6 +76,17 @@ def test_silence_stays_quiet(codec: EncodecCodec) -> None:
 def test_a_checkpoint_finds_it_in_the_package(codec: EncodecCodec, tmp_path: Path) -> None:
     found = load_codec(load_bundled(4).identity(), [tmp_path])
     assert (found.num_codebooks, found.fingerprint) == (4, codec.fingerprint)
+
+
+@pytest.mark.parametrize("fingerprint", BUNDLED_BEFORE)
+def test_one_that_came_with_the_package_before_is_refused_with_what_to_do(
+    codec: EncodecCodec, tmp_path: Path, fingerprint: str
+) -> None:
+    assert codec.fingerprint != fingerprint
+    then = load_bundled(4).identity() | {"fingerprint": fingerprint}
+    with pytest.raises(ValueError, match="came with audiolm before") as caught:
+        load_codec(then, [tmp_path])
+    assert "prepare.py" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_it_has_no_more_codebooks_than_it_has() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from audiolm.datasets.checks.rules import FAULTS, Rules
 from audiolm.datasets.clip import Clip, PassedOver, RowMatch, SkippedClip
-from audiolm.files import atomic_file, one_line
+from audiolm.files import atomic_file, counted, one_line
 from audiolm.parallel import Part
 
 
@@ -171,9 +171,8 @@ class CheckReport:
         over = self.passed_over
         if over:
             files, folders = sum(aside.files for aside in over), sum(not a.files for a in over)
-            lines.append(
-                f"passed over {files:,} files and {folders:,} folders that are no recordings"
-            )
+            amounts = [counted(n, noun) for n, noun in ((files, "file"), (folders, "folder")) if n]
+            lines.append(f"not audio  {' and '.join(amounts)}, passed over")
             lines += [
                 f"  {aside}" + (f" ({aside.files:,} files)" if aside.files > 1 else "")
                 for aside in over[:max_paths]
