@@ -70,6 +70,8 @@ class FileLock:
         if self._mark is not None:
             self._mark.remove()
         if self._file is not None:
+            # Closing alone leaves it to a fork that has not closed its own copy yet.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
         self._file = self._mark = None
 

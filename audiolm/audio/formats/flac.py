@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 _MARKER = b"fLaC"
-_SEARCHED = 4 * 2**20  # bytes of the file's end: two frames of 65,535 samples, 8 channels, 32 bits
+# Bytes of the file's end in which the last frame is looked for: the usual ones are short, and the
+# longest two have 65,535 samples of 8 channels and 32 bits.
+_SEARCHED = (2**16, 2**19, 2**22)
 _LONGEST_HEADER = 16
 _FIELD = 21  # offset of the five bytes with the number of samples
 _MAX_BLOCKS = 10_000  # of metadata; a damaged file may hold millions of empty ones
@@ -66,26 +68,36 @@ def count_samples(raw: BinaryIO, count: SampleCount, size: int) -> int:
     holds, ends at it.
     """
     first = _end_of_metadata(raw, count.start)
-    begin = max(first, size - _SEARCHED)
-    raw.seek(begin)
-    data = raw.read(max(0, size - begin))
+    for searched in _SEARCHED:
+        begin = max(first, size - searched)
+        raw.seek(begin)
+        held = _samples_to_end(raw.read(max(0, size - begin)), whole=first == begin)
+        if held is not None:
+            return max(held, count.promised)
+        if first == begin:
+            break
+    return count.promised
+
+
+def _samples_to_end(data: bytes, whole: bool) -> int | None:
+    """Samples up to the end of the last frame in the end of a file; None where there is none.
+
+    whole: whether the data begins with the first frame.
+    """
     headers = list(_headers(data))
     # What ends at a number: frames before one of this number. The first frame needs none.
     before: dict[tuple[bool, int], list[_Frame]] = {}
-    if first == begin:
+    if whole:
         before = {(by_samples, 0): [_Frame(0, by_samples, 0, 0)] for by_samples in (False, True)}
     for frame in headers:
         following = frame.number + (frame.block if frame.by_samples else 1)
         before.setdefault((frame.by_samples, following), []).append(frame)
     for frame in reversed(headers):
         for last in before.get((frame.by_samples, frame.number), ()):
-            position = frame.number if frame.by_samples else frame.number * last.block
-            held = position + frame.block
-            if held <= count.promised or last.offset > frame.offset:
-                continue
-            if _crc16(data[last.offset : frame.offset]) == 0:
-                return held
-    return count.promised
+            if last.offset <= frame.offset and _crc16(data[last.offset : frame.offset]) == 0:
+                position = frame.number if frame.by_samples else frame.number * last.block
+                return position + frame.block
+    return None
 
 
 def _end_of_metadata(raw: BinaryIO, start: int) -> int:
