@@ -1,6 +1,6 @@
 """Sound that this program has written: no recordings, so nothing to train on.
 
-It is told by what lies beside it, since a folder may have been moved or renamed:
+It is recognised by what lies beside it, since a folder may have been moved or renamed:
 
     store.json                       a token store, whose listen/ holds decoded clips
     .hydra/ and checkpoints/         a run, with the samples that it generated

@@ -15,7 +15,7 @@ CACHE = Path.home() / ".cache" / "audiolm"
 def run_tool(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None]) -> None:
     """Run a tool on the arguments of the command line.
 
-    What the user can mend is told in one line, and the exit code is 2.
+    What the user can mend is said in one line, and the exit code is 2.
     """
     options = parser.parse_args()
     try:

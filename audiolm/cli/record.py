@@ -44,7 +44,7 @@ class RunRecord:
         try:
             then = _flat(OmegaConf.load(file))
         except Exception:  # what a YAML parser raises for a damaged file depends on its bytes
-            return [f"  changed     cannot be told: {file} is not a config"]
+            return [f"  changed     unknown: {file} is not a config"]
         now = _flat(self._cfg)
         return [
             f"  changed     {key}={_shown(now, key)} (the run had {_shown(then, key)})"

@@ -1,4 +1,4 @@
-"""The curves of runs, with their baselines drawn in."""
+"""The curves of runs, with their baselines plotted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from audiolm.report.files import RunFiles
 from audiolm.report.theme import CYCLE, MARKERS, STYLES, new_axes
 
 MOST_POINTS = 400
-"""Of a curve: more cannot be told apart, and make the page heavy."""
+"""Of a curve: more cannot be distinguished, and make the page heavy."""
 
 BASELINES = {"uniform": (0, (1, 1)), "unigram": (0, (5, 2)), "bigram": (0, (4, 1, 1, 1))}
 """Each with its dashes."""

@@ -248,10 +248,10 @@ def _ogg_page_bytes(page: bytes) -> int:
 
 def _is_ogg_page(page: bytes) -> bool:
     """Whether its checksum holds: that of zlib, but with the bits of all bytes in reverse."""
-    told = int.from_bytes(page[22:26], "little")
+    stored = int.from_bytes(page[22:26], "little")
     mirrored = (page[:22] + bytes(4) + page[26:]).translate(_MIRRORED)
     value = zlib.crc32(mirrored, 0xFFFFFFFF) ^ 0xFFFFFFFF
-    return int.from_bytes(value.to_bytes(4, "little").translate(_MIRRORED), "big") == told
+    return int.from_bytes(value.to_bytes(4, "little").translate(_MIRRORED), "big") == stored
 
 
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
