@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from audiolm.cli.app import start
 from audiolm.cli.codec import (
+    initial_weights,
     make_codec_module,
     make_codec_trainer,
     make_waveforms,
@@ -31,12 +32,13 @@ def main(cfg: DictConfig) -> None:
     fitted = False
     if resume_from is not None:
         fitted = check_same_codec_run(module, resume_from, cfg.trainer.max_steps)
+    begins = initial_weights(cfg, module, resume_from)
     trainer = make_codec_trainer(cfg, run)
 
     with run.lock():
         data = make_waveforms(cfg, module, resume_from)
-        plan = describe_codec_plan(module, data, trainer, fitted)
-        print("\n".join([plan, *resumed_lines(resume_from, record)]))
+        plan = describe_codec_plan(module, data, trainer, fitted or module.quantizes)
+        print("\n".join([plan, *begins, *resumed_lines(resume_from, record)]))
         record.write(run, resume_from)
         trainer.loggers = make_loggers(cfg, run)
         with recorded(run, trainer, resume_from):

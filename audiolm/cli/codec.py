@@ -24,6 +24,7 @@ from audiolm.training.codec.data import (
     check_segment_settings,
     segment_length,
 )
+from audiolm.training.codec.initial_weights import load_initial_weights
 from audiolm.training.codec.module import CodecTraining
 from audiolm.training.codec.options import check_trainer, segment_options
 from audiolm.training.codec.resume import keep_recordings
@@ -62,6 +63,13 @@ def make_codec_module(cfg: DictConfig) -> CodecTraining:
     length = segment_length(data["segment"], module.settings["sample_rate"], hop)
     module.check_plan(length, cfg.trainer.max_steps)
     return module
+
+
+def initial_weights(cfg: DictConfig, module: CodecTraining, resume_from: Path | None) -> list[str]:
+    """Have a new run begin with the weights of `init_from`; lines of the plan about it."""
+    if cfg.init_from is None or resume_from is not None:  # a checkpoint has weights of its own
+        return []
+    return [f"  init_from   {load_initial_weights(module, user_path(cfg.init_from))}"]
 
 
 def make_codec_trainer(cfg: DictConfig, run: RunFolder) -> Trainer:

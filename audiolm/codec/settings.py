@@ -48,8 +48,13 @@ MOST = {
     "bins": 2**20,
     "segment": 3600,
 }
+OF_ENCODER = {"decoder_filters": "n_filters", "decoder_residual_layers": "n_residual_layers"}
+"""Settings of the decoder alone, and those that stand for them where they are None."""
 OPTIONAL: dict[str, Any] = {
     "segment": None,  # seconds; cut into segments, each normalised by its level (see segments.py)
+    # Of a decoder that is larger than the encoder; None is as the encoder has them.
+    "decoder_filters": None,
+    "decoder_residual_layers": None,
 }
 
 
@@ -88,6 +93,10 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{_given(key, value)}: must be a {kind.__name__}")
         checked[key] = value
     checked["segment"] = _seconds("segment", settings.get("segment"))
+    for key in OF_ENCODER:
+        value, of_encoder = settings.get(key), OF_ENCODER[key]
+        least = 0 if of_encoder == "n_residual_layers" else 1
+        checked[key] = None if value is None else _whole(key, value, least, MOST[of_encoder])
     _check_values(checked)
     return checked
 
@@ -134,11 +143,12 @@ def _check_values(s: Mapping[str, Any]) -> None:
             f"{_given('ratios', s['ratios'])}: their product is {hop} samples a frame, more "
             f"than a second at sample_rate={s['sample_rate']}; choose smaller ratios"
         )
-    if s["compress"] > s["n_filters"]:
-        raise ValueError(
-            f"{_given('compress', s['compress'])}: must not be more than "
-            f"n_filters={s['n_filters']}, or the residual branches have no channels"
-        )
+    for key in ("n_filters", "decoder_filters"):
+        if s[key] is not None and s["compress"] > s[key]:
+            raise ValueError(
+                f"{_given('compress', s['compress'])}: must not be more than {key}={s[key]}, or "
+                "the residual branches have no channels"
+            )
     if s["norm"] not in NORMS:
         raise ValueError(f"{_given('norm', s['norm'])}: must be one of {', '.join(NORMS)}")
     if s["norm"] == "time_group_norm" and (s["causal"] or s["segment"] is None):
@@ -171,23 +181,34 @@ def fewest_numbers(settings: Mapping[str, Any]) -> int:
 
     By arithmetic, so that what nothing could hold is never built. `settings` are checked ones.
     """
-    s = settings
-    channels: int = s["channels"]
+    codebooks: int = settings["n_q"] * settings["bins"] * settings["dimension"]
+    encoder, decoder = settings, _of_decoder(settings)
+    return _numbers_of_half(encoder, 2) + _numbers_of_half(decoder, 1) + codebooks
+
+
+def _numbers_of_half(s: Mapping[str, Any], down: int) -> int:
+    """Numbers of an encoder (``down`` 2: its strides double the width) or of a decoder (1)."""
     width: int = s["n_filters"]
-    latent: int = s["dimension"]
-    codebooks: int = s["n_q"] * s["bins"] * latent
-    ends = 2 * 7 * channels * width + width + channels
-    inside = 0
+    outer, inner = (
+        (width, s["dimension"]) if down == 2 else (s["channels"], width * 2 ** len(s["ratios"]))
+    )
+    count = 7 * s["channels"] * width + outer
     for ratio in reversed(s["ratios"]):
         branch = width // s["compress"]
         layer = 4 * width * branch + branch + width
         shortcut = 0 if s["true_skip"] else width * width + width
-        resampling = 4 * ratio * width * width
-        inside += 2 * (s["n_residual_layers"] * (layer + shortcut) + resampling) + 3 * width
+        count += s["n_residual_layers"] * (layer + shortcut) + 4 * ratio * width * width
+        count += down * width
         width *= 2
-    lstms: int = 2 * s["lstm"] * (8 * width * width + 8 * width)
-    latents = 2 * 7 * width * latent + width + latent
-    return ends + inside + lstms + latents + codebooks
+    lstms: int = s["lstm"] * (8 * width * width + 8 * width)
+    total: int = count + lstms + 7 * width * s["dimension"] + inner
+    return total
+
+
+def _of_decoder(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with the decoder's own in the encoder's places."""
+    own = {key: settings[name] for name, key in OF_ENCODER.items() if settings[name] is not None}
+    return {**settings, **own}
 
 
 def build_model(settings: Mapping[str, Any]) -> EncodecModel:
@@ -200,17 +221,15 @@ def build_model(settings: Mapping[str, Any]) -> EncodecModel:
         ValueError: from `check_settings`.
     """
     s = check_settings(settings)
-    shape = {
-        key: s[key]
-        for key in (
-            *("channels", "dimension", "n_filters", "n_residual_layers", "ratios", "norm"),
-            *("causal", "true_skip", "compress", "lstm"),
-        )
-    }
+    names = (
+        *("channels", "dimension", "n_filters", "n_residual_layers", "ratios", "norm"),
+        *("causal", "true_skip", "compress", "lstm"),
+    )
+    of_encoder, of_decoder = ({key: part[key] for key in names} for part in (s, _of_decoder(s)))
     with warnings.catch_warnings():
         # encodec 0.1.1 uses torch's older weight_norm on purpose: its files have those names.
         warnings.filterwarnings("ignore", message=".*weight_norm.*", category=FutureWarning)
-        encoder, decoder = SEANetEncoder(**shape), SEANetDecoder(**shape)
+        encoder, decoder = SEANetEncoder(**of_encoder), SEANetDecoder(**of_decoder)
     quantizer = ResidualVectorQuantizer(dimension=s["dimension"], n_q=s["n_q"], bins=s["bins"])
     return EncodecModel(
         encoder,

@@ -705,7 +705,7 @@ def summarise(out: Path, sources: Iterable[Source]) -> None:
         f"{out}: {hours['train']} for training, {hours['validation']} for validation; "
         "see its SOURCES.md"
     )
-    command = "python scripts/train_codec.py experiment=bundled_codec data=folder"
+    command = "python scripts/train_codec.py experiment=bundled_codec_start data=folder"
     print(f"next: {command} data.path={out / 'train'}")
 
 
@@ -732,9 +732,19 @@ def gather(out: Path, root: Path, digits_folder: Path | None, only: Sequence[str
     if any(source.name == "slt" for source in wanted):
         write_texts(out, root)
     if not only or MELODIES in only:
-        make_melodies(out / "train" / MELODIES, 140, seed=1)
-        make_melodies(out / "validation" / MELODIES, 12, seed=2)
+        melodies(out / "train" / MELODIES, 140, seed=1)
+        melodies(out / "validation" / MELODIES, 12, seed=2)
     summarise(out, sources)
+
+
+def melodies(folder: Path, count: int, seed: int) -> None:
+    """Melodies of the demo, as recordings like all others.
+
+    By the file beside them they would be known as output of this program, and passed over.
+    """
+    if not (folder / "metadata.csv").exists():  # which is written last
+        make_melodies(folder, count, seed)
+    (folder / "melodies.json").unlink(missing_ok=True)
 
 
 def main() -> None:

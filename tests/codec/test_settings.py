@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from audiolm.codec import build_model, check_settings
-from audiolm.codec.settings import MOST, REQUIRED, fewest_numbers
+from audiolm.codec.settings import MOST, OPTIONAL, REQUIRED, fewest_numbers
 
 GOOD = {
     "sample_rate": 8000,
@@ -27,7 +27,7 @@ GOOD = {
 
 def test_settings_come_back_complete_and_plain() -> None:
     checked = check_settings({**GOOD, "sample_rate": 8000.0, "ratios": (2, 4, 5)})
-    assert checked == {**GOOD, "segment": None}
+    assert checked == {**GOOD, **OPTIONAL}
     assert isinstance(checked["sample_rate"], int)
     json.dumps(checked)
 
@@ -57,6 +57,9 @@ def test_model_is_the_packages_and_has_the_asked_shape() -> None:
         ({"lstm": -1}, ["lstm=-1", "at least 0"]),
         ({"causal": "yes"}, ["causal='yes'", "bool"]),
         ({"compress": 8}, ["compress=8", "n_filters=4"]),
+        ({"decoder_filters": 1}, ["compress=2", "decoder_filters=1"]),
+        ({"decoder_filters": 0}, ["decoder_filters=0", "at least 1"]),
+        ({"decoder_residual_layers": 9}, ["decoder_residual_layers=9", "at most 8"]),
         ({"norm": "layer_norm"}, ["norm='layer_norm'", "weight_norm"]),
         ({"norm": "time_group_norm"}, ["time_group_norm", "segment"]),
         ({"segment": 0.101, "bins": 512}, ["segment=0.101", "0.1 s"]),
@@ -107,6 +110,7 @@ def test_limits_name_the_setting_and_the_limit(key: str) -> None:
         {"true_skip": False, "n_residual_layers": 3, "compress": 1},
         {"lstm": 2, "ratios": [8, 3, 2, 2], "channels": 2},
         {"lstm": 1, "n_residual_layers": 0, "ratios": [7], "dimension": 3, "n_q": 5, "bins": 64},
+        {"lstm": 1, "channels": 2, "decoder_filters": 7, "decoder_residual_layers": 2},
     ],
 )
 def test_numbers_are_those_of_the_network(change: dict) -> None:

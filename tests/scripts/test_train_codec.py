@@ -276,3 +276,30 @@ def test_a_short_run_is_validated_and_a_prolonged_one_says_what_is_frozen(
     )
     assert longer.code == 0, longer.err
     assert f"quantized already, decoder alone from step {STEPS} on" in longer.out
+
+
+def test_another_run_begins_with_the_weights_of_a_codec(
+    workplace: Path, run_script: RunScript, tiny: list[str]
+) -> None:
+    """Its decoder may grow; it is resumed like any other."""
+    assert run_script("train_codec", *tiny, "hydra.run.dir=run").code == 0
+    more = ["hydra.run.dir=more", "init_from=run", "codec_model.decoder_residual_layers=2"]
+    refused = run_script("train_codec", *tiny, *more, "codec_model.n_filters=8")
+    assert refused.code == 2 and len(refused.err.strip().splitlines()) == 1
+    assert "init_from=run" in refused.err and "codec_model.n_filters=4" in refused.err
+    assert not Path("more").exists()
+    more += ["quantization.start=0", "quantization.dead_below=0", "optim.lr=1e-9"]
+    begun = run_script("train_codec", *tiny, *more, "trainer.max_steps=2")
+    assert begun.code == 0, begun.err
+    assert "init_from   codec and spectral head of run/checkpoints/" in begun.out
+    assert "quantized already" in begun.out
+    before, after = load_local("run/codec"), load_local("more/codec")
+    assert after.settings["decoder_residual_layers"] == 2
+    latents = [
+        c.latents(torch.randn(1, 1, 4000, generator=torch.Generator().manual_seed(0)))
+        for c in (before, after)
+    ]
+    torch.testing.assert_close(*latents, atol=1e-4, rtol=0)
+    resumed = run_script("train_codec", *tiny, *more, "trainer.max_steps=3", "ckpt_path=last")
+    assert resumed.code == 0, resumed.err
+    assert "init_from   " not in resumed.out

@@ -55,36 +55,38 @@ class _NarrowConvolution(torch.autograd.Function):
     """A convolution of stride 1 as a sum over the taps of its kernel: one matrix product each."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
         ctx.save_for_backward(x, weight)
-        taps, size = weight.shape[2], x.shape[2] - weight.shape[2] + 1
+        ctx.dilation = dilation
+        taps = weight.shape[2]
+        size = x.shape[2] - (taps - 1) * dilation
         y = bias[:, None].expand(len(x), -1, size).clone()
         for i in range(taps):
-            y.baddbmm_(weight[:, :, i].expand(len(x), -1, -1), x[:, :, i : i + size])
+            at = i * dilation
+            y.baddbmm_(weight[:, :, i].expand(len(x), -1, -1), x[:, :, at : at + size])
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
         taps, size = weight.shape[2], gradient.shape[2]
         of_weight = torch.empty_like(weight)
+        of_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
         for i in range(taps):
-            of_weight[:, :, i] = (gradient @ x[:, :, i : i + size].transpose(1, 2)).sum(0)
-        of_x = None
-        if ctx.needs_input_grad[0]:
-            of_x = torch.zeros_like(x)
-            for i in range(taps):
+            at = i * ctx.dilation
+            of_weight[:, :, i] = (gradient @ x[:, :, at : at + size].transpose(1, 2)).sum(0)
+            if of_x is not None:
                 tap = weight[:, :, i].T.expand(len(x), -1, -1)
-                of_x[:, :, i : i + size].baddbmm_(tap, gradient)
-        return of_x, of_weight, gradient.sum((0, 2))
+                of_x[:, :, at : at + size].baddbmm_(tap, gradient)
+        return of_x, of_weight, gradient.sum((0, 2)), None
 
 
 class NarrowConv1d(nn.Conv1d):
-    """`nn.Conv1d` of few channels, stride 1, no dilation and no padding of its own."""
+    """`nn.Conv1d` of few channels, stride 1 and no padding of its own."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         assert bias is not None
-        y: Tensor = _NarrowConvolution.apply(input, weight, bias)
+        y: Tensor = _NarrowConvolution.apply(input, weight, bias, self.dilation[0])
         return y
 
 
@@ -115,6 +117,6 @@ def use_training_layers(model: nn.Module) -> None:
             conv = convolution(layer)
             # The class alone: weight normalisation hangs hooks on the layer that is there.
             layer.__class__ = TrainingConv1d
-            plain = conv.stride == conv.dilation == (1,) and conv.groups == 1
+            plain = conv.stride == (1,) and conv.groups == 1
             if plain and conv.bias is not None and max(conv.weight.shape[:2]) <= NARROW:
                 conv.__class__ = NarrowConv1d

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from audiolm.codec.distances import MultiScaleMel, mel_distance, si_snr, time_loss
-from audiolm.codec.settings import build_model, check_settings
+from audiolm.codec.settings import OF_ENCODER, build_model, check_settings
 from audiolm.training.codec.adversarial import Adversary
 from audiolm.training.codec.balancer import Balancer
 from audiolm.training.codec.data import SILENT, Segment, WaveformData
+from audiolm.training.codec.growth import grow_decoder
 from audiolm.training.codec.initialise import initialise_on_data
 from audiolm.training.codec.layers import use_training_layers
 from audiolm.training.codec.options import (
@@ -125,6 +126,47 @@ class CodecTraining(pl.LightningModule):
             shares |= {name: self.adversarial[name] for name in ("adversarial", "features")}
         self.balancer = Balancer(shares)
         self._train = _Means()
+        self.begins_with_weights = False
+
+    def begin_with(
+        self,
+        settings: Mapping[str, Any],
+        weights: Mapping[str, Tensor],
+        head: Mapping[str, Tensor] | None,
+    ) -> None:
+        """Begin a new run with the weights of another codec, in place of random ones.
+
+        Its decoder may be a smaller one, see `grow_decoder`. Codebooks that are fitted stay: then
+        all is trained on codes from the first step on.
+
+        Args:
+            settings: of the other codec.
+            weights: its weights, all of them.
+            head: of its spectral head; None for those that are there.
+
+        Raises:
+            ValueError: a setting is another one, or the decoder cannot grow so.
+            RuntimeError: the weights are not those of the settings.
+        """
+        other = check_settings(settings)
+        for key, value in other.items():
+            if self.settings[key] != value and key not in OF_ENCODER:
+                raise ValueError(
+                    f"it has codec_model.{key}={value}, this run has {self.settings[key]}; pass "
+                    f"codec_model.{key}={value}"
+                )
+        if other == self.settings:
+            self.model.load_state_dict(dict(weights))
+        else:
+            smaller = build_model(other)
+            smaller.load_state_dict(dict(weights))
+            for name in ("encoder", "quantizer"):
+                part = getattr(smaller, name)
+                getattr(self.model, name).load_state_dict(part.state_dict())
+            grow_decoder(smaller.decoder, self.model.decoder)
+        if head is not None and self.spectral_head is not None:
+            self.spectral_head.load_state_dict(dict(head))
+        self.begins_with_weights = True
 
     def _make_spectral_head(self) -> SpectralHead:
         hop = int(self.model.encoder.hop_length)
@@ -192,7 +234,7 @@ class CodecTraining(pl.LightningModule):
                 strict=True,
             ):
                 override_optimizer_settings(optimizer, cast(LambdaLR, config.scheduler), fresh)
-        else:
+        elif not self.begins_with_weights:
             initialise_on_data(self.model, self._segments(0, 32))
 
     def _segments(self, begin: int, end: int) -> Tensor:

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from audiolm.audio.find import search_folder
+
 from ..conftest import RunScript
 
 PATH = Path(__file__).resolve().parents[3] / "scripts" / "tools" / "gather_codec_recordings.py"
@@ -99,6 +101,13 @@ def test_another_run_makes_nothing_twice(
     gather(gathered, root, None, ["klettres"])
     assert {path: path.stat().st_mtime_ns for path in gathered.rglob("*.flac")} == before
     assert "klettres: 0 made, 200 kept" in capsys.readouterr().out
+
+
+def test_melodies_are_recordings_like_all_others(root: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        gather(tmp_path, root, None, [tool.MELODIES])
+        found = search_folder(tmp_path / "train")
+        assert len(found.files) == 140 and not found.outputs
 
 
 def test_the_same_recording_under_two_names_is_used_once(tmp_path: Path) -> None:

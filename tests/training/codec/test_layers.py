@@ -32,14 +32,15 @@ def test_padding_and_its_gradient_are_those_of_torch(left: int, right: int) -> N
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("dilation", [1, 4])
 @pytest.mark.parametrize("shape", [(1, 16, 7), (16, 1, 7), (16, 8, 3), (8, 16, 1)])
-def test_a_narrow_convolution_is_that_of_torch(shape: tuple[int, int, int]) -> None:
+def test_a_narrow_convolution_is_that_of_torch(shape: tuple[int, int, int], dilation: int) -> None:
     inputs, outputs, size = shape
-    ours = NarrowConv1d(inputs, outputs, size).double()
-    theirs = torch.nn.Conv1d(inputs, outputs, size).double()
+    ours = NarrowConv1d(inputs, outputs, size, dilation=dilation).double()
+    theirs = torch.nn.Conv1d(inputs, outputs, size, dilation=dilation).double()
     theirs.load_state_dict(ours.state_dict())
-    x = noise(3, inputs, 20).double().requires_grad_()
-    weights = noise(3, outputs, 21 - size).double()
+    x = noise(3, inputs, 30).double().requires_grad_()
+    weights = noise(3, outputs, 30 - (size - 1) * dilation).double()
     results = []
     for conv in (ours, theirs):
         y = conv(x)
