@@ -17,7 +17,8 @@ from audiolm.training.lm.samples import SampleCallback
 from audiolm.training.lm.summary import describe_plan, measure_baselines
 from audiolm.training.loggers.metrics_csv import MetricsCSV
 from audiolm.training.loggers.wandb import make_wandb_logger
-from audiolm.training.optimisation import best_precision, make_optimizer
+from audiolm.training.optimisation import make_optimizer
+from audiolm.training.precision import best_precision
 
 __all__ = [
     "EMA",
