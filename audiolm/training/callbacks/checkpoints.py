@@ -23,7 +23,9 @@ class LastCheckpoint(Checkpoint):
 
     ModelCheckpoint can do the former only, and a run of 250 steps that saves every 100 would lose
     its end. Lightning calls checkpoint callbacks after all others, so that the file holds what
-    these did after the step.
+    these did after the step. Where a validation follows the step, the file is written after it:
+    a run that resumes does not validate at the step that it resumes from, so that what a kill in
+    the middle of it took away would be gone, and the best model with it.
 
     Args:
         dirpath: folder of the file.
@@ -38,19 +40,30 @@ class LastCheckpoint(Checkpoint):
         self.path = Path(dirpath) / LAST
         self.every_n_train_steps = every_n_train_steps
         self._saved_at = 0
+        self._after_validation = False
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._saved_at = trainer.global_step
+        loop = trainer.fit_loop.epoch_loop
+        if loop.restarted_on_last and not _validates_now(trainer):
+            # The interval is another one now: Lightning, which passes over the validation that was
+            # had, would pass over this step's place in the metrics too.
+            loop._batches_that_stepped += 1
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         step = trainer.global_step
         # Whatever ends a training before its last step, its time for one, says so before.
         is_last = step == trainer.max_steps or trainer.should_stop
         if step % self.every_n_train_steps == 0 or is_last:
-            self._save(trainer)
+            if _validates_now(trainer) and not trainer.should_stop:
+                self._after_validation = True
+            else:
+                self._save(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if trainer.should_stop:  # early stopping has just said so: this was the last step
+        # Early stopping may just have said that this was the last step.
+        if self._after_validation or trainer.should_stop:
+            self._after_validation = False
             self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
@@ -59,12 +72,22 @@ class LastCheckpoint(Checkpoint):
             trainer.save_checkpoint(self.path, weights_only=False)
 
 
+def _validates_now(trainer: pl.Trainer) -> bool:
+    """Whether a validation follows the batch that has just been trained on.
+
+    Lightning's own word on it, which depends on more than the step: on epochs, and on a stop.
+    """
+    loop = trainer.fit_loop
+    fetcher = loop._data_fetcher
+    return fetcher is not None and loop.epoch_loop._should_check_val_fx(fetcher)
+
+
 class BestCheckpoint(ModelCheckpoint):
     """Keeps the checkpoint of the lowest validation loss, also over a resumed run.
 
-    The file itself says how good it is, and nothing else does. last.ckpt is written before the
-    validation of its step and does not know its result; and what Lightning keeps there counts for a
-    folder of the same path only, so that a run that was moved would lose its best model.
+    The file itself says how good it is, and nothing else does: what Lightning keeps in last.ckpt
+    counts for a folder of the same path only, so that a run that was moved would lose its best
+    model. It comes before `LastCheckpoint`, so that where that file is written, this one is too.
 
     Args:
         dirpath: folder of the file.

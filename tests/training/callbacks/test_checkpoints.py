@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import csv
 import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch import Callback
 
 from audiolm.codec import EncodecCodec
 from audiolm.model.checkpoint import read_checkpoint
@@ -16,6 +19,7 @@ from audiolm.training.callbacks.checkpoints import (
     BestCheckpoint,
     LastCheckpoint,
 )
+from audiolm.training.loggers.metrics_csv import MetricsCSV
 
 from ..conftest import OPTIM, make_data, make_module, make_trainer
 
@@ -137,11 +141,14 @@ def train(codec: EncodecCodec, store: TokenStore, run: Path, steps: int, **more:
     """Train in `run`, from its last checkpoint on where there is one."""
     last = run / "last.ckpt"
     monitor = more.pop("monitor", "valid/nats_per_code")
+    checkpoints = [BestCheckpoint(run, monitor), LastCheckpoint(run, more.pop("every", 100))]
     trainer = make_trainer(
         run,
         max_steps=steps,
-        val_check_interval=2,
-        callbacks=[LastCheckpoint(run), BestCheckpoint(run, monitor)],
+        val_check_interval=more.pop("val_check_interval", 2),
+        log_every_n_steps=1,
+        logger=MetricsCSV(run) if more.pop("logger", False) else False,
+        callbacks=[*more.pop("callbacks", ()), *checkpoints],
     )
     module = make_module(codec, optim={**OPTIM, **more})
     trainer.fit(module, make_data(store), ckpt_path=last if last.exists() else None)
@@ -203,3 +210,57 @@ def test_a_best_one_by_another_loss_is_not_overwritten(
     with pytest.raises(ValueError, match=r"best\.ckpt is not the best by valid/nats_per_code_k0"):
         train(tiny_codec, store, tmp_path / "run", 8, monitor="valid/nats_per_code_k0")
     assert (tmp_path / "run" / "best.ckpt").read_bytes() == best
+
+
+class Killed(Exception):
+    pass
+
+
+class Kill(Callback):
+    """Ends the training at a hook, the first time that step 4 is done there."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self._stop)
+
+    def _stop(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_step == 4:
+            raise Killed
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    with (run / "metrics.csv").open() as file:
+        return [{k: v for k, v in row.items() if "per_s" not in k} for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_validation_start", "on_validation_batch_end", "on_validation_end", "after"]
+)
+def test_a_kill_in_a_validation_takes_nothing_of_it_away(
+    tiny_codec: EncodecCodec, store: TokenStore, tmp_path: Path, hook: str
+) -> None:
+    """Where a step is saved and validated, as each is here, the next start does not validate it."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(tiny_codec, store, whole, 8, every=1, logger=True)
+    kill = Kill("on_train_batch_start" if hook == "after" else hook)
+    with pytest.raises(Killed):
+        train(tiny_codec, store, run, 8, every=1, logger=True, callbacks=[kill])
+    assert read_checkpoint(run / "last.ckpt")["global_step"] == (4 if hook == "after" else 3)
+    train(tiny_codec, store, run, 8, every=1, logger=True)
+    assert rows(run) == rows(whole)
+    for name in ("last.ckpt", "best.ckpt"):
+        one, other = read_checkpoint(whole / name), read_checkpoint(run / name)
+        assert one["global_step"] == other["global_step"], name
+        for key, weight in one["state_dict"].items():
+            assert torch.equal(weight, other["state_dict"][key]), (name, key)
+
+
+def test_a_run_that_validates_at_other_steps_from_now_on_counts_on(
+    tiny_codec: EncodecCodec, store: TokenStore, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train(tiny_codec, store, run, 4, every=1, logger=True)  # saved after a validation
+    train(tiny_codec, store, run, 9, every=1, logger=True, val_check_interval=3)
+    steps = [int(row["step"]) for row in rows(run) if row["train/nats_per_code"]]
+    assert steps == list(range(9))
+    validated = [int(row["step"]) for row in rows(run) if row["valid/nats_per_code"]]
+    assert validated == [1, 3, 5, 8]
