@@ -29,7 +29,6 @@ from audiolm.benchmarks.sizes import (
     PATTERN,
     PLAIN,
     ModelSize,
-    check_at_least,
     check_peers,
     check_same_work,
     check_size,
@@ -38,6 +37,7 @@ from audiolm.benchmarks.sizes import (
 from audiolm.benchmarks.trainee import random_codes
 from audiolm.generation import Sampling, generate, prepare
 from audiolm.generation.engines.engine import Engine, choose_engine
+from audiolm.limits import COUNT
 from audiolm.model.language_model import AudioLM, count_parameters
 from audiolm.model.patterns import make_pattern
 from audiolm.training import best_precision
@@ -74,14 +74,14 @@ class GenerateSettings:
     def __post_init__(self) -> None:
         check_peers("generate", self.peers)
         for name in ("frames", "prompt_frames", "top_k", "large_frames", "rounds"):
-            check_at_least(1, **{f"generate.{name}": getattr(self, name)})
+            COUNT.check(f"generate.{name}", getattr(self, name))
         for name in ("batches", "large_codebooks"):
-            values = list(getattr(self, name))
-            if min(values, default=1) < 1:
-                raise ValueError(f"generate.{name}={values} must each be at least 1")
+            for value in getattr(self, name):
+                COUNT.check(f"generate.{name}", value)
         if not self.batches:
             raise ValueError("generate.batches=[] measures nothing; give some, such as [1, 8]")
-        check_at_least(1, **{f"generate.large.{name}": n for name, n in self.large.items()})
+        for name, value in self.large.items():
+            COUNT.check(f"generate.large.{name}", value)
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,13 @@ from audiolm.benchmarks.sizes import (
     PATTERN,
     ModelSize,
     attention_gflop,
-    check_at_least,
     check_peers,
     check_size,
     products_gflop,
 )
 from audiolm.benchmarks.trainee import UNIT, Trainee, our_trainee, random_codes
 from audiolm.generation import Sampling, prepare, stream
+from audiolm.limits import COUNT
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import make_pattern
 from audiolm.training import best_precision
@@ -65,9 +65,11 @@ class LengthSettings:
     def __post_init__(self) -> None:
         check_peers("length", self.peers)
         for name in ("step_frames", "window", "top_k", "rounds"):
-            check_at_least(1, **{f"length.{name}": getattr(self, name)})
-        if not self.contexts or min(self.contexts) < 1:
-            raise ValueError(f"length.contexts={list(self.contexts)} must each be at least 1")
+            COUNT.check(f"length.{name}", getattr(self, name))
+        for context in self.contexts:
+            COUNT.check("length.contexts", context)
+        if not self.contexts:
+            raise ValueError("length.contexts=[] measures nothing; give some, such as [1, 8]")
         points = list(self.frames)
         apart = all(b - a >= self.last for a, b in zip([1, *points], points, strict=False))
         if self.last < 1 or not points or not apart:

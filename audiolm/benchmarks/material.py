@@ -17,6 +17,7 @@ from torch import Tensor
 
 from audiolm.audio import AudioError, find_audio_files, read_audio, write_wav
 from audiolm.demo.melodies import SAMPLE_RATE, sample_melody, synthesise
+from audiolm.limits import POSITIVE
 
 SHORT = 10.0
 """Seconds up to which a file is a short clip."""
@@ -42,8 +43,7 @@ def short_clips(folder: Path | None, into: Path, seconds: float) -> Recordings:
     cut up into `into`. None: melodies made by code, cut up.
     Raises ValueError where there is not so much.
     """
-    if not seconds > 0:
-        raise ValueError(f"encode.short_seconds={seconds} must be above 0")
+    POSITIVE.check("encode.short_seconds", seconds)
     paths: list[Path] = []
     taken, seen = 0.0, set[bytes]()
     files = None if folder is None else spread_out(find_audio_files(folder))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from audiolm.benchmarks.disturbance import Sample, Stopwatch
+from audiolm.limits import COUNT
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ def interleave(
 
     Raises ValueError for less than one round.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds={rounds} must be at least 1")
+    COUNT.check("rounds", rounds)
     samples: dict[str, list[Sample]] = {candidate.name: [] for candidate in candidates}
     assert len(samples) == len(candidates), "two candidates of one name"
     first = 0 if warm_up else 1

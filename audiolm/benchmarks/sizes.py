@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from audiolm.limits import COUNT
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import make_pattern
 
@@ -40,7 +41,7 @@ class ModelSize:
 
     def __post_init__(self) -> None:
         for field, value in zip(fields(self), astuple(self), strict=True):
-            check_at_least(1, **{f"compared.{field.name}": value})
+            COUNT.check(f"compared.{field.name}", value)
 
     @property
     def num_steps(self) -> int:
@@ -99,13 +100,6 @@ def attention_gflop(size: ModelSize, batch: int) -> float:
     """
     pairs = size.num_steps * (size.num_steps + 1) / 2
     return 4e-9 * batch * pairs * size.embed_dim * size.num_layers
-
-
-def check_at_least(least: int, **settings: int) -> None:
-    """Raise ValueError for a setting below `least`."""
-    for name, value in settings.items():
-        if value < least:
-            raise ValueError(f"{name}={value} must be at least {least}")
 
 
 def check_size(size: ModelSize, peers: Sequence[str]) -> None:

@@ -33,7 +33,6 @@ from audiolm.benchmarks.sizes import (
     PLAIN,
     ModelSize,
     attention_gflop,
-    check_at_least,
     check_peers,
     check_same_work,
     check_size,
@@ -42,6 +41,7 @@ from audiolm.benchmarks.sizes import (
     products_gflop,
 )
 from audiolm.benchmarks.trainee import UNIT, Trainee, our_trainee, random_codes
+from audiolm.limits import COUNT, COUNT_OR_NONE
 from audiolm.model.language_model import count_parameters, shift_right
 from audiolm.model.patterns import interleave as lay_out
 from audiolm.model.patterns import make_pattern
@@ -72,8 +72,8 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_peers("train", self.peers)
-        check_at_least(1, **{"train.batch_size": self.batch_size})
-        check_at_least(0, **{"train.lightning_steps": self.lightning_steps})
+        COUNT.check("train.batch_size", self.batch_size)
+        COUNT_OR_NONE.check("train.lightning_steps", self.lightning_steps)
 
 
 def train_section(

@@ -18,6 +18,7 @@ from audiolm.limits import (
     COUNT,
     COUNT_OR_NONE,
     DURATION,
+    HALF,
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
@@ -56,7 +57,7 @@ _SIZES = Number(COUNT, lengths=(0, MANY))
 NUMBERS: dict[str, Number] = {
     "seed": Number(SEED),
     "context": Number(_SECONDS),
-    "history_noise": Number(Limits(0, 0.5)),
+    "history_noise": Number(HALF),
     # generate.py and evaluate.py
     "num_samples": Number(Limits(0, 10**9, whole=True)),
     "best_of": _SIZE,
@@ -95,8 +96,8 @@ NUMBERS: dict[str, Number] = {
     "data.segment": Number(_SECONDS),
     "data.valid_segment": Number(_SECONDS),
     "data.level": Number(_DECIBELS, lengths=(2, 2)),
-    "data.augment.speed": Number(SHARE_BELOW_1),
-    "data.augment.tilt": Number(SHARE_BELOW_1),
+    "data.augment.speed": Number(HALF),
+    "data.augment.tilt": Number(SHARE),
     "data.augment.noise": Number(SHARE),
     "data.augment.room": Number(SHARE),
     # The model
@@ -167,7 +168,7 @@ NUMBERS: dict[str, Number] = {
     "train.batch_size": _SIZE,
     "train.lightning_steps": Number(COUNT_OR_NONE),
     "generate.frames": _SIZE,
-    "generate.prompt_frames": Number(COUNT_OR_NONE),
+    "generate.prompt_frames": _SIZE,
     "generate.batches": _SIZES,
     "generate.large.*": _SIZE,
     "generate.large_codebooks": _SIZES,

@@ -26,7 +26,7 @@ def test_all_are_timed_in_every_round_and_in_turns() -> None:
 
 
 def test_no_rounds_are_refused() -> None:
-    with pytest.raises(ValueError, match="rounds=0 must be at least 1"):
+    with pytest.raises(ValueError, match="rounds=0 must be a whole number from 1"):
         interleave([], 0, "test", show_progress=False)
 
 

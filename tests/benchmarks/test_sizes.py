@@ -79,7 +79,7 @@ def test_widths_that_cannot_be_compared_are_refused_with_those_that_can() -> Non
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ModelSize)])
 def test_a_size_of_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"compared\.{name}=0 must be at least 1"):
+    with pytest.raises(ValueError, match=rf"compared\.{name}=0 must be a whole number from 1"):
         replace(SIZE, **{name: 0})
 
 

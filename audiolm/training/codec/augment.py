@@ -15,6 +15,8 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
+from audiolm.limits import HALF, SHARE
+
 Samples = NDArray[np.float32]
 
 AUGMENT: dict[str, float] = {
@@ -39,9 +41,7 @@ def check_augment(given: Mapping[str, Any] | None) -> dict[str, float]:
     if unknown:
         raise ValueError(f"data.augment.{unknown[0]} is unknown; the keys are {', '.join(AUGMENT)}")
     for name, value in options.items():
-        limit = 0.5 if name == "speed" else 1.0
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= limit:
-            raise ValueError(f"data.augment.{name}={value} must be from 0 to {limit:g}")
+        (HALF if name == "speed" else SHARE).check(f"data.augment.{name}", value)
     return options
 
 

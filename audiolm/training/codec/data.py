@@ -28,6 +28,7 @@ from audiolm.batches.buckets import StepSampler
 from audiolm.batches.loaders import StepLoader
 from audiolm.batches.splits import split_by_hash
 from audiolm.files import hash64, replacing, user_path
+from audiolm.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE_BELOW_1
 from audiolm.parallel import ignore_interrupts
 from audiolm.training.codec.augment import (
     add_noise,
@@ -338,15 +339,11 @@ def check_segment_settings(
     augment: Mapping[str, float] | None,
 ) -> None:
     """Raise ValueError for settings of `WaveformData` out of range, before anything is decoded."""
-    if batch_size < 1:
-        raise ValueError(f"data.batch_size={batch_size} must be at least 1")
-    if num_valid < 0:
-        raise ValueError(f"data.num_valid={num_valid} must be 0 or more")
-    if not 0 <= valid_fraction < 1:
-        raise ValueError(f"data.valid_fraction={valid_fraction} must be from 0 to below 1")
-    for name, seconds in (("segment", segment), ("valid_segment", valid_segment)):
-        if not 0 < seconds < math.inf:
-            raise ValueError(f"data.{name}={seconds} must be seconds above 0")
+    COUNT.check("data.batch_size", batch_size)
+    COUNT_OR_NONE.check("data.num_valid", num_valid)
+    SHARE_BELOW_1.check("data.valid_fraction", valid_fraction)
+    POSITIVE.check("data.segment", segment)
+    POSITIVE.check("data.valid_segment", valid_segment)
     if len(level) != 2 or not all(map(_is_number, level)) or not level[0] <= level[1] <= 0:
         raise ValueError(f"data.level={list(level)} must be two levels in dBFS, low and high")
     if weights is not None and not (

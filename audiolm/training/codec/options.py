@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audiolm.training.codec.data import (
-    check_segment_settings,
-)
+from audiolm.limits import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, SHARE_ABOVE_0, SHARE_BELOW_1
+from audiolm.training.codec.data import check_segment_settings
 
 LOSSES: dict[str, float] = {
     "time": 1.0,  # L1, as a share of the mean magnitude
@@ -45,6 +43,8 @@ QUANTIZATION: dict[str, Any] = {
     "init_segments": 4096,  # whose latents codebooks are fitted to: with few, they fit chance
 }
 
+_SHARES = ("start", "decay", "dead_below")
+
 
 def _completed(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(given) - set(defaults))
@@ -56,8 +56,7 @@ def _completed(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any])
 def checked_losses(given: Mapping[str, float]) -> dict[str, float]:
     weights = _completed("losses", given, LOSSES)
     for name, weight in weights.items():
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"losses.{name}={weight} must be 0 or more")
+        NOT_NEGATIVE.check(f"losses.{name}", weight)
     if not weights["time"] + weights["mel"] > 0:
         raise ValueError("losses.time=0 and losses.mel=0: nothing to train on; raise one above 0")
     return weights
@@ -65,17 +64,12 @@ def checked_losses(given: Mapping[str, float]) -> dict[str, float]:
 
 def checked_adversarial(given: Mapping[str, Any]) -> dict[str, Any]:
     options = _completed("adversarial", given, ADVERSARIAL)
-    if not 0 <= options["start"] < 1:
-        raise ValueError(f"adversarial.start={options['start']}: must be from 0 to below 1")
-    if not 0 < options["update_probability"] <= 1:
-        raise ValueError(
-            f"adversarial.update_probability={options['update_probability']}: must be above 0, to 1"
-        )
-    for name in ("adversarial", "features"):
-        if not 0 <= options[name] < math.inf:
-            raise ValueError(f"adversarial.{name}={options[name]} must be 0 or more")
-    if not options["lr"] > 0:
-        raise ValueError(f"adversarial.lr={options['lr']} must be above 0")
+    limits = {
+        **{"start": SHARE_BELOW_1, "update_probability": SHARE_ABOVE_0, "lr": POSITIVE},
+        **{"adversarial": NOT_NEGATIVE, "features": NOT_NEGATIVE},
+    }
+    for name, limit in limits.items():
+        limit.check(f"adversarial.{name}", options[name])
     return options
 
 
@@ -92,30 +86,22 @@ def checked_quantization(given: Mapping[str, Any], settings: Mapping[str, Any]) 
             f"{settings['n_q']}, which must be among them, such as [{settings['n_q']}]"
         )
     noise = list(options["noise"])
-    if len(noise) != 2 or not 0 <= noise[0] <= noise[1] < math.inf:
+    for share in noise:
+        NOT_NEGATIVE.check("quantization.noise", share)
+    if len(noise) != 2 or noise[0] > noise[1]:
         raise ValueError(f"quantization.noise={noise}: must be two shares, low and high")
-    if not 0 <= options["start"] < 1:
-        raise ValueError(f"quantization.start={options['start']}: must be from 0 to below 1")
+    limits = {"init_segments": COUNT, **dict.fromkeys(_SHARES, SHARE_BELOW_1)}
+    for name, limit in limits.items():
+        limit.check(f"quantization.{name}", options[name])
     start, freeze = options["start"], options["freeze_encoder"]
     if isinstance(freeze, bool):  # in checkpoints of before: from the start on, or never
         freeze = options["freeze_encoder"] = start if freeze else 1.0
-    if not isinstance(freeze, int | float) or not freeze <= 1:
-        raise ValueError(
-            f"quantization.freeze_encoder={freeze}: must be a share of the steps, at most 1"
-        )
+    SHARE.check("quantization.freeze_encoder", freeze)
     if freeze < start:
         raise ValueError(
             f"quantization.freeze_encoder={freeze}: must not be before quantization.start={start}, "
             f"from which on there are codebooks to keep"
         )
-    if not 0 <= options["decay"] < 1:
-        raise ValueError(f"quantization.decay={options['decay']}: must be from 0 to below 1")
-    if not 0 <= options["dead_below"] < 1:
-        raise ValueError(
-            f"quantization.dead_below={options['dead_below']}: must be from 0 to below 1"
-        )
-    if options["init_segments"] < 1:
-        raise ValueError(f"quantization.init_segments={options['init_segments']}: at least 1")
     return options | {"levels": list(levels)}
 
 

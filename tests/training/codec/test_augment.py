@@ -69,8 +69,8 @@ def test_a_room_dies_away_and_keeps_the_level() -> None:
     "given, message",
     [
         ({"pitch": 0.1}, "augment.pitch is unknown; the keys are speed, tilt, noise, room"),
-        ({"speed": 0.7}, "augment.speed=0.7 must be from 0 to 0.5"),
-        ({"noise": -1}, "augment.noise=-1 must be from 0 to 1"),
+        ({"speed": 0.7}, "augment.speed=0.7 must be a number from 0 to 0.5"),
+        ({"noise": -1}, "augment.noise=-1 must be a number from 0 to 1"),
         ({"room": True}, "augment.room=True"),
         ({"tilt": float("nan")}, "augment.tilt=nan"),
     ],

@@ -465,8 +465,8 @@ def test_checkpoints_are_plain_data_with_all_settings(trained: Path) -> None:
         ({"mel_floor": [-20]}, "mel_floor"),
         ({"mel_rise": 0}, "mel_rise=0"),
         ({"quantization": {"freeze_encoder": 0.4}}, "freeze_encoder=0.4: must not be before"),
-        ({"quantization": {"freeze_encoder": 1.5}}, "freeze_encoder=1.5: must be"),
-        ({"quantization": {"freeze_encoder": "later"}}, "freeze_encoder=later: must be"),
+        ({"quantization": {"freeze_encoder": 1.5}}, "freeze_encoder=1.5 must be"),
+        ({"quantization": {"freeze_encoder": "later"}}, "freeze_encoder=later must be"),
     ],
 )
 def test_settings_that_do_not_fit(change: dict[str, Any], message: str) -> None:
