@@ -12,6 +12,7 @@ from omegaconf import DictConfig, open_dict
 
 from audiolm.batches.loaders import TokenBatches
 from audiolm.cli.build import make_sampling
+from audiolm.cli.overrides import given_settings
 from audiolm.cli.store import codes
 from audiolm.codec import EncodecCodec, load_codec
 from audiolm.evaluation.page import plot_page
@@ -28,13 +29,20 @@ from audiolm.training import make_wandb_logger
 
 
 def load_trained(cfg: DictConfig, path: Path) -> TrainedModel:
-    """The model of a checkpoint; the config's data become those of its run where it names none."""
+    """The model of a checkpoint; the config's data become those of its run where it names none.
+
+    Where it does, they are split as its run's were, unless the command says how: what the model was
+    trained on would be validated on else.
+    """
     checkpoint = read_checkpoint(path)
     trained = restore_model(checkpoint, path)
     _check_settings(cfg, trained)
+    data = checkpoint["hyper_parameters"].get("data")
     if cfg.get("data") is None:
         with open_dict(cfg):
-            cfg.data = data_of_the_run(checkpoint["hyper_parameters"].get("data"), path)
+            cfg.data = data_of_the_run(data, path)
+    elif data and "data.valid_fraction" not in given_settings():
+        cfg.data.valid_fraction = data.get("valid_fraction", cfg.data.valid_fraction)
     return trained
 
 

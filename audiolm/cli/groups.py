@@ -12,6 +12,9 @@ from audiolm.cli.compose import CONFIGS
 NOTHING = {"logger": "csv", "conditioning": "none"}
 """The choice that is meant where a group is null; in the others nothing is left to work with."""
 
+OF_RECORDINGS = ("prepare", "train_codec")
+"""The scripts that need recordings, where the others can also do with finished token stores."""
+
 
 def groups_of(config_name: str) -> dict[str, str | None]:
     """The choice that each group of a script has by default; None where it has none."""
@@ -26,12 +29,20 @@ def groups_of(config_name: str) -> dict[str, str | None]:
 
 
 def choices_of(group: str, config_name: str) -> list[str]:
-    """What a group can be in a script: experiments are those whose settings the script has."""
+    """What a group can be in a script: experiments are those whose settings the script has, and
+    data those that it can work with, which are recordings where there is something to encode."""
     files = sorted(Path(CONFIGS / group).glob("*.yaml"))
     if group == "experiment":
         known = _keys(CONFIGS / f"{config_name}.yaml") | groups_of(config_name).keys()
         files = [file for file in files if _keys(file) <= known]
+    if group == "data" and config_name in OF_RECORDINGS:
+        files = [file for file in files if _has_recordings(file)]
     return [file.stem for file in files]
+
+
+def _has_recordings(file: Path) -> bool:
+    config: Any = OmegaConf.load(file)
+    return config.get("source", "") is not None
 
 
 def _keys(file: Path) -> set[str]:

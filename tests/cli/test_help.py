@@ -11,7 +11,7 @@ import pytest
 from hydra.errors import HydraException
 
 from audiolm.cli.compose import CONFIGS, compose
-from audiolm.cli.groups import NOTHING, choices_of, groups_of, resolve_null
+from audiolm.cli.groups import NOTHING, OF_RECORDINGS, choices_of, groups_of, resolve_null
 from audiolm.cli.help import EXAMPLES, help_text
 from audiolm.cli.overrides import quote_path, take_conditions
 
@@ -80,3 +80,11 @@ def test_every_group_can_be_null_or_says_what_to_pass(script: str) -> None:
                     resolve_null(argument, script)
     for argument in ("seed=null", "sampling.top_k=null", "logger=csv", "~data.path", "--cfg"):
         assert resolve_null(argument, script) == argument
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES))
+def test_only_data_that_a_script_can_work_with_are_offered(script: str) -> None:
+    needs_recordings = script in OF_RECORDINGS
+    offered = choices_of("data", script)
+    assert {"folder", "manifest"} <= set(offered)
+    assert {"store", "mix"} & set(offered) == (set() if needs_recordings else {"store", "mix"})

@@ -235,6 +235,19 @@ def test_data_that_do_not_go_with_the_model(
         assert refused.err.count("\n") == 1
 
 
+def test_a_store_that_is_named_is_split_as_the_run_was(
+    run: Path, trained: Path, run_script: RunScript
+) -> None:
+    (store,) = (trained / "data" / "tokens").glob("*")
+    found = []
+    for named in ([], ["data=store", f"data.path={store}"], ["data.valid_fraction=0.9"]):
+        given = [*named, "data=store", f"data.path={store}"] if len(named) == 1 else named
+        ran = run_script("evaluate", "num_samples=0", *given)
+        assert ran.code == 0, ran.err
+        found.append(evaluation(run)["validation_codes"])
+    assert found[0] == found[1] < found[2]
+
+
 def test_there_is_no_run(workplace: Path, run_script: RunScript) -> None:
     refused = run_script("evaluate")
     assert refused.code == 2 and "no run with a checkpoint" in refused.err
