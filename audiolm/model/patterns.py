@@ -36,6 +36,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from audiolm.files import short
+
 
 class Pattern(Protocol):
     """Where each code stands in the sequence."""
@@ -117,7 +119,7 @@ def make_pattern(name: str, num_codebooks: int) -> Pattern:
         return StridedPattern(num_codebooks, tuple(range(num_codebooks)))
     if name == "coarse_first":
         return CoarseFirstPattern(num_codebooks)
-    raise ValueError(f"pattern={name!r} is unknown; choose one of {', '.join(PATTERNS)}")
+    raise ValueError(f"pattern={short(repr(name))} is unknown; choose one of {', '.join(PATTERNS)}")
 
 
 def num_steps(positions: Tensor) -> int:

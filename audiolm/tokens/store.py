@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audiolm.files import atomic_file, json_line, one_line, user_path
+from audiolm.files import atomic_file, json_line, short, user_path
 from audiolm.tokens.parts import unfinished_parts
 from audiolm.tokens.shards import CLIPS, SECTIONS, code_dtype, map_array
 
@@ -205,7 +205,7 @@ class TokenStore:
         for file in files:
             if sizes.get(file["name"]) != file["bytes"]:
                 raise self._damaged(
-                    f"{one_line(Path(file['name']))} should have {file['bytes']} bytes and has "
+                    f"{short(str(file['name']))} should have {file['bytes']} bytes and has "
                     f"{sizes.get(file['name'], 'none, it is missing')}"
                 )
 

@@ -64,3 +64,10 @@ def test_only_a_fixed_length_pattern_depends_on_the_length(name: str) -> None:
 def test_unknown_pattern() -> None:
     with pytest.raises(ValueError, match="'delai' is unknown; choose one of parallel, delay"):
         make_pattern("delai", 4)
+
+
+def test_an_unknown_name_is_a_short_line_however_long_it_is() -> None:
+    for name in ("dealy", "x" * 10**5, [0] * 10**5):
+        with pytest.raises(ValueError, match=r"pattern=.* is unknown; choose one of") as error:
+            make_pattern(name, 2)  # type: ignore[arg-type]
+        assert len(str(error.value)) < 200
