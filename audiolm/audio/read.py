@@ -32,6 +32,8 @@ class AudioInfo:
     """The container: WAV, FLAC, MP3, OGG, ... (libsndfile's names), MP4, MATROSKA, ASF, AVI, ..."""
     subtype: str
     """The encoding: PCM_16, FLOAT, VORBIS, ... (libsndfile's names), AAC, ALAC, OPUS, ..."""
+    trailing: int = 0
+    """Bytes behind the samples that the header counts, which are neither read nor padding."""
 
     @property
     def duration(self) -> float:
@@ -59,6 +61,7 @@ def read_info(path: Path | str) -> AudioInfo:
             num_samples=num_samples,
             format=source.format,
             subtype=source.subtype,
+            trailing=source.trailing,
         )
 
 
@@ -100,7 +103,7 @@ def stream_audio(
     block_duration: float = 30.0,
     start: float = 0.0,
     duration: float | None = None,
-) -> Iterator[Tensor]:
+) -> AudioBlocks:
     """As `read_audio`, in blocks (C, n), with memory for one block however long the file.
 
     Each block but the last holds ``round(block_duration * rate)`` samples. Joined, they are
@@ -111,11 +114,43 @@ def stream_audio(
     if not 0 < block_duration < math.inf:
         raise ValueError(f"block_duration is {block_duration} s: must be positive and finite")
 
-    def blocks() -> Iterator[Tensor]:
-        with open_source(path) as source:
-            yield from _blocks(source, sample_rate, channels, block_duration, start, duration)
+    return AudioBlocks(path, sample_rate, channels, block_duration, start, duration)
 
-    return blocks()
+
+class AudioBlocks(Iterator[Tensor]):
+    """The blocks of `stream_audio`, and what was noticed while they were decoded."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        sample_rate: int | None,
+        channels: int | None,
+        block_duration: float,
+        start: float,
+        duration: float | None,
+    ) -> None:
+        self._source: Source | None = None
+        self._blocks = self._read(path, (sample_rate, channels, block_duration, start, duration))
+
+    def __next__(self) -> Tensor:
+        return next(self._blocks)
+
+    @property
+    def missing(self) -> float:
+        """Seconds that lack, by the file's own times, between what was decoded so far.
+
+        0 for formats without times, and where the ffmpeg program decodes.
+        """
+        return 0.0 if self._source is None else self._source.missing
+
+    def _read(
+        self,
+        path: Path | str,
+        request: tuple[int | None, int | None, float, float, float | None],
+    ) -> Iterator[Tensor]:
+        with open_source(path) as source:
+            self._source = source
+            yield from _blocks(source, *request)
 
 
 def _check_request(

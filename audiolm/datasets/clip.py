@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from audiolm.audio import AudioError
+from audiolm.audio import AUDIO_SUFFIXES, AudioError
 
 FoundT = TypeVar("FoundT", bound="Found")
 
@@ -124,6 +124,14 @@ class Clip:
             found: str | None = getattr(self, column)
             return found
         return self.columns.get(column)
+
+
+def is_recording(path: Path) -> bool:
+    """Whether there is a file at ``path`` of a suffix of audio: a table is none, nor is a row."""
+    try:
+        return path.suffix.lower() in AUDIO_SUFFIXES and path.is_file()
+    except (OSError, ValueError):  # the latter for a path with a zero byte
+        return False
 
 
 def split_name(name: str) -> str | None:

@@ -286,6 +286,53 @@ def test_an_mp3_without_a_length_tag_is_read_to_its_end(tmp_path: Path) -> None:
         assert torch.equal(read_audio(path, start=1.0, duration=0.5)[0], untagged[:, 48000:72000])
 
 
+def test_an_mp3_whose_tag_libmpg123_passes_over_is_read_to_its_end(tmp_path: Path) -> None:
+    """Where it finds no tag, libsndfile guesses the length from the first frame."""
+    path = tmp_path / "a.mp3"
+    waveform = torch.cat([noise(1, 3 * RATE), 1e-3 * noise(1, RATE)], dim=1)
+    with soundfile.SoundFile(path, "w", RATE, 1, format="MP3", bitrate_mode="VARIABLE") as file:
+        file.write(waveform.T.numpy())
+    tagged = read_audio(path)[0]
+    data = path.read_bytes()
+    at = next(place for name in (b"Xing", b"Info") if (place := data.find(name)) > 0)
+    frames = data[data.find(b"\xff\xfb", at) :]
+    start = frames[: frames.find(b"\xff\xfb", 2)]
+    damaged = data[: at - 3] + b"\1" + data[at - 2 :]  # in the side information before it
+    for changed in (damaged, start + data, b"rubbish" + damaged):  # or in the second frame
+        path.write_bytes(changed)
+        served = read_audio(path)[0]
+        assert 0 <= served.shape[1] - tagged.shape[1] < 4 * 1152
+        assert read_info(path).num_samples == served.shape[1]
+
+
+@pytest.mark.parametrize("kind", ["WAV", "RF64", "AIFF", "W64", "CAF", "AU"])
+def test_a_few_bytes_behind_the_samples_are_told_unless_they_are_padding(
+    tmp_path: Path, kind: str
+) -> None:
+    waveform = noise(1, 9000)  # whole words of 64 bits, to which a W64 is filled up
+    path = store(tmp_path / f"a.{kind.lower()}", waveform, format=kind, subtype="PCM_16")
+    data = path.read_bytes()
+    junk = np.random.default_rng(0).bytes(4096)
+    tag = b"TAG" + b"title".ljust(125)
+    for behind, told in (
+        *((b"", 0), (bytes(4000), 0), (b"\xff" * 4000, 0), (tag, 0)),
+        *((junk[:5], 5), (junk, 4096), (bytes(100) + junk[:7], 107)),
+    ):
+        path.write_bytes(data + behind)
+        assert torch.equal(read_audio(path)[0], waveform), (kind, len(behind))
+        assert read_info(path).trailing == told, (kind, len(behind))
+
+
+def test_a_chunk_that_follows_an_odd_number_of_bytes_at_once_is_no_rubbish(tmp_path: Path) -> None:
+    """A writer should fill the samples up to a whole word, and some do not."""
+    path = store(tmp_path / "a.wav", noise(1, 1001), subtype="PCM_U8")
+    data = path.read_bytes()[: 44 + 1001]
+    for fill in (b"", b"\0"):
+        path.write_bytes(data + fill + b"LIST" + struct.pack("<I", 4) + b"INFO")
+        assert read_info(path).trailing == 0
+        assert read_audio(path)[0].shape == (1, 1001)
+
+
 def test_not_a_file(tmp_path: Path) -> None:
     folder = tmp_path / "x.wav"
     folder.mkdir()

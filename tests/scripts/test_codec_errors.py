@@ -102,7 +102,7 @@ def test_folders(workplace: Path, run_script: RunScript) -> None:
     soundfile.write("bad/silent.wav", np.zeros(400), 800)
     refused(
         run_script("train_codec", "data.path=bad", *TINY_CODEC),
-        "none of the 2 files can be encoded",
+        "none of the 2 clips can be encoded",
     )
     # What is left out for a language model is left out for its codec.
     Path("phase").mkdir()

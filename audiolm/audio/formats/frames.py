@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ CHANGED = "damaged or joined of several: its sample rate or channels change"
 
 _PADDING = 8192  # samples that an encoder may add behind the end: four of its longest frames
 _ROUNDING = 1e-3  # s: MP4 tells the length of the trimmed track in milliseconds or finer
+_JITTER = 0.015  # s: less than any frame of speech or music, more than times are rounded by
 _TOLERANCE = 0.25  # s: what a decoder's delay and a rounded length explain
 
 
@@ -100,6 +101,25 @@ def _tag_seconds(tag: str | None) -> float:
 
 
 @dataclass
+class Timeline:
+    """Frames by the times that their file gives them."""
+
+    missing: float = 0.0
+    """Seconds between frames that follow each other."""
+    _end: float | None = None
+
+    def add(self, start: float | None, duration: float) -> None:
+        """The next frame, in seconds. start: None where the file does not tell."""
+        if start is None:
+            start = self._end
+        if start is None:
+            return
+        if self._end is not None and start - self._end > _JITTER:
+            self.missing += start - self._end
+        self._end = start + duration
+
+
+@dataclass
 class FrameSource:
     """A `Source` over ``frames``: samples (n, C) of any n, then the end or a DecodingError."""
 
@@ -110,7 +130,9 @@ class FrameSource:
     subtype: str
     promise: Promise
     frames: Iterator[NDArray[np.float32]]
+    timeline: Timeline = field(default_factory=Timeline)
     num_samples: int | None = None
+    trailing: int = 0
     can_seek: bool = False
 
     def __post_init__(self) -> None:
@@ -121,6 +143,10 @@ class FrameSource:
     @property
     def promised(self) -> float:
         return math.inf if self.promise.cut else self.promise.seconds * self.sample_rate
+
+    @property
+    def missing(self) -> float:
+        return self.timeline.missing
 
     @property
     def tolerance(self) -> float:

@@ -38,6 +38,8 @@ class Layout(NamedTuple):
     """Offsets, and the bytes that libsndfile should see there."""
     end: int | None = None
     """Bytes of the file that libsndfile should see; None: all."""
+    trailing: int = 0
+    """Bytes behind the sound that are none of these either, and too few to be taken for sound."""
     skipped: int = 0
     """Bytes before the first MP3 frame that are not a part of it, nor a tag."""
 
@@ -71,7 +73,10 @@ _CONTAINERS = {
     b"caff": _Chunks("CAF", 8, 4, ">q", b"data", align=1),
 }
 _MAX_CHUNKS = 10_000  # a damaged file may hold millions of empty ones
-_PADDING = 4096  # bytes behind the last chunk that are taken for rubbish, and not for sound
+# Bytes behind the last chunk that are not taken for sound, whatever they are: recorders that crash
+# leave seconds behind the length that they wrote last, and programs leave tags of their own.
+_MOST_TRAILING = 4096
+_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN")  # ID3v1, APE, Lyrics3
 _RF64_DATA_SIZE = 28  # offset of the 64-bit size in the ds64 chunk, which comes first
 
 
@@ -89,11 +94,11 @@ def read_layout(raw: BinaryIO, suffix: str) -> Layout:
         offset, promised = struct.unpack(">II", raw.read(8))
         if is_placeholder(promised):
             return Layout(size, size - offset)
-        rest = size - offset - promised
-        if rest > 0 and not _is_padding(raw, offset + promised, size):
+        trailing = _trailing(raw, offset + promised, size)
+        if trailing > _MOST_TRAILING:
             raw.seek(offset + promised)
-            return Layout(size, joined="AU" if raw.read(4) == magic else "", behind=rest)
-        return Layout(size, size - offset, promised)
+            return Layout(size, joined="AU" if raw.read(4) == magic else "", behind=trailing)
+        return Layout(size, size - offset, promised, trailing=trailing)
     if magic == b"OggS":
         return _ogg_layout(raw, size)
     if (count := read_count(raw, id3_size(raw, 0))) is not None:
@@ -164,20 +169,21 @@ def _sound_layout(raw: BinaryIO, size: int, magic: bytes, body: int, length: int
     end, joined = _end_of_chunks(raw, size, magic, body + length)
     if joined:
         return Layout(size, joined=chunks.name)
-    if _is_padding(raw, end, size):
+    trailing = _trailing(raw, end, size)
+    if trailing <= _MOST_TRAILING:
         # libsndfile takes what follows in a W64 for sound.
         seen = body + length if chunks.name == "W64" else None
-        return Layout(size, size - body, length, end=seen)
+        return Layout(size, size - body, length, end=seen, trailing=trailing)
     if chunks.name != "WAV":
         return Layout(size, behind=size - end)
     # Its writer went on beyond 4 GiB, where the field begins again at 0; or never came to write it.
     sound = length
     while (sound := sound + 2**32) <= size - body:
         end, joined = _end_of_chunks(raw, size, magic, body + sound)
-        if not joined and _is_padding(raw, end, size):
+        if not joined and (trailing := _trailing(raw, end, size)) <= _MOST_TRAILING:
             break
     else:
-        sound = size - body
+        sound, trailing = size - body, 0
     # libsndfile reads a WAV of these two lengths to its end, wherever that is.
     eight = struct.pack(chunks.size_format, 8)
     return Layout(
@@ -185,14 +191,23 @@ def _sound_layout(raw: BinaryIO, size: int, magic: bytes, body: int, length: int
         behind=size - body - length,
         patches=((4, eight), (body - 4, bytes(4))),
         end=body + sound,
+        trailing=trailing,
     )
 
 
 def _end_of_chunks(raw: BinaryIO, size: int, magic: bytes, position: int) -> tuple[int, bool]:
-    """Where the chunks end that follow at `position`, and whether another file begins there."""
+    """Where the chunks end that follow at `position`, and whether another file begins there.
+
+    The first one also where a writer forgot to fill the samples up to a whole word.
+    """
+    aligned = min(size, position + -position % _CONTAINERS[magic].align)
+    ends = [_walk_chunks(raw, size, magic, start) for start in {position, aligned}]
+    return max(ends, key=lambda end: (end[1], end[0]))
+
+
+def _walk_chunks(raw: BinaryIO, size: int, magic: bytes, position: int) -> tuple[int, bool]:
     chunks = _CONTAINERS[magic]
     header = chunks.id_bytes + struct.calcsize(chunks.size_format)
-    position += -position % chunks.align if position < size else 0
     for _ in range(_MAX_CHUNKS):
         raw.seek(position)
         fields = raw.read(header)
@@ -208,16 +223,22 @@ def _end_of_chunks(raw: BinaryIO, size: int, magic: bytes, position: int) -> tup
     return position, False
 
 
-def _is_padding(raw: BinaryIO, position: int, size: int) -> bool:
-    """Whether what follows is too little to matter, nothing but zeros, or a tag before these."""
+def _trailing(raw: BinaryIO, position: int, size: int) -> int:
+    """Bytes from `position` on that are neither a tag nor the padding of a block: zeros, or ones.
+
+    What an erased block of flash memory holds is ones.
+    """
     position += id3_size(raw, position)
-    if size - position <= _PADDING:
-        return True
+    raw.seek(position)
+    if size - position <= _MOST_TRAILING and raw.read(11).startswith(_TAGS):
+        return 0
+    raw.seek(position)
+    fill = raw.read(1)
     raw.seek(position)
     while piece := raw.read(2**20):
-        if piece.strip(b"\0"):
-            return False
-    return True
+        if fill not in b"\0\xff" or piece.strip(fill):
+            return size - position
+    return 0
 
 
 def _samples_follow(raw: BinaryIO, body: int) -> bool:

@@ -17,7 +17,7 @@ class LengthTag(NamedTuple):
     offset: int
     """Of its name in the file."""
     covers_all: bool
-    """False: more frames follow those that it tells of."""
+    """False: more frames follow those that it tells of, or libmpg123 does not find it."""
 
 
 def id3_size(raw: BinaryIO, start: int) -> int:
@@ -48,8 +48,8 @@ def find_frames(raw: BinaryIO) -> int | None:
 def read_tag(raw: BinaryIO, start: int) -> LengthTag | None:
     """The tag of the first frame, which begins at ``start`` or a little behind it."""
     raw.seek(start)
-    head = raw.read(2048)
-    found = [at for name in (b"Xing", b"Info", b"VBRI") if (at := head.find(name)) >= 0]
+    head = raw.read(2048 + 3 * _LARGEST)
+    found = [at for name in (b"Xing", b"Info", b"VBRI") if 0 <= (at := head.find(name)) < 2048]
     if not found:
         return None
     at = min(found)
@@ -63,7 +63,23 @@ def read_tag(raw: BinaryIO, start: int) -> LengthTag | None:
     length, frames = int.from_bytes(field, "big"), int.from_bytes(counted, "big")
     follows = length > 0 and _frames_follow(raw, start + frame + length)
     follows = follows or (frames > 0 and _are_more_frames(raw, start + frame, frames))
-    return LengthTag(start + at, covers_all=not follows)
+    return LengthTag(start + at, covers_all=not follows and _is_seen(head, frame, at))
+
+
+def _is_seen(head: bytes, frame: int, at: int) -> bool:
+    """Whether libmpg123, too, finds a tag at ``at``: else libsndfile guesses the length.
+
+    It looks in the very first frame, behind side information that is empty. (A VBRI it never
+    reads.) With a checksum in the frame, which versions of it take differently, this is not sure.
+    """
+    if head[at : at + 4] == b"VBRI" or any(_frames_at(head, i) for i in range(frame)):
+        return False
+    header = head[frame : frame + 4]
+    if len(header) < 4 or not header[1] & 1:
+        return len(header) == 4
+    full, mono = header[1] >> 3 & 3 == 3, header[3] >> 6 == 3
+    side = {(True, False): 32, (False, True): 9}.get((full, mono), 17)
+    return at == frame + 4 + side and not any(head[frame + 6 : at])
 
 
 def _frames_follow(raw: BinaryIO, position: int) -> bool:

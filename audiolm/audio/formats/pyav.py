@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from audiolm.audio.errors import AudioError
 from audiolm.audio.formats.containers import Container
-from audiolm.audio.formats.frames import CHANGED, FAILED, FrameSource, Promise
+from audiolm.audio.formats.frames import CHANGED, FAILED, FrameSource, Promise, Timeline
 from audiolm.audio.formats.source import DecodingError
 
 
@@ -61,6 +61,7 @@ def open_pyav(path: Path, container: Container) -> Iterator[FrameSource]:
         # PyAV 18.1 counts 9 and ends the process. This also scales integers, as ffmpeg does.
         as_floats = av.AudioResampler(format="flt")
         rate, channels = int(first.sample_rate), int(first.layout.nb_channels)
+        timeline = Timeline()
         yield FrameSource(
             path=path,
             sample_rate=rate,
@@ -68,7 +69,8 @@ def open_pyav(path: Path, container: Container) -> Iterator[FrameSource]:
             format=container.name,
             subtype=str(stream.codec.canonical_name).upper(),
             promise=promise,
-            frames=_samples(chain((first,), frames), as_floats, rate, channels),
+            frames=_samples(chain((first,), frames), as_floats, rate, channels, timeline),
+            timeline=timeline,
         )
 
 
@@ -80,11 +82,12 @@ def _decoded(file: Any, stream: Any, failure: type[Exception]) -> Iterator[Any]:
 
 
 def _samples(
-    frames: Iterator[Any], as_floats: Any, rate: int, channels: int
+    frames: Iterator[Any], as_floats: Any, rate: int, channels: int, timeline: Timeline
 ) -> Iterator[NDArray[np.float32]]:
     for frame in frames:
         if (frame.sample_rate, frame.layout.nb_channels) != (rate, channels):
             raise DecodingError(CHANGED)
+        timeline.add(frame.time, frame.samples / rate)
         # The resampler takes no frame of another layout, also of as many channels.
         try:
             parts = as_floats.resample(frame)

@@ -55,6 +55,8 @@ class SndfileSource:
     num_samples: int | None
     promised: float
     tolerance: float = 0
+    trailing: int = 0
+    missing: float = 0  # these formats have no times
     _position: int = field(default=0, init=False)
 
     @property
@@ -117,7 +119,8 @@ def open_sndfile(path: Path, layout: Layout) -> Iterator[SndfileSource]:
                 # Rounded up, so that a single missing byte counts.
                 whole = -(-file.frames * layout.promised // layout.held) if layout.held else 0
                 promised = whole or math.inf
-            yield SndfileSource(path, file, file.frames if counted else None, promised)
+            num_samples = file.frames if counted else None
+            yield SndfileSource(path, file, num_samples, promised, trailing=layout.trailing)
 
 
 def sndfile_name(path: Path) -> Any:

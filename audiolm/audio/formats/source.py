@@ -46,6 +46,14 @@ class Source(Protocol):
         """Samples that may be missing from the promise without a fault."""
 
     @property
+    def trailing(self) -> int:
+        """Bytes behind the samples that a header counts, which are neither read nor padding."""
+
+    @property
+    def missing(self) -> float:
+        """Seconds that lack, by the file's own times, between the samples read so far."""
+
+    @property
     def can_seek(self) -> bool:
         """Whether `seek` lands at the very sample."""
 

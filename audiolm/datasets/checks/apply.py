@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from audiolm.datasets.checks.measure import AUDIO, Fault
 from audiolm.datasets.checks.report import CheckReport, Finding, RuleCount, Totals
 from audiolm.datasets.checks.rules import FAULTS, ON_SOUND, Rules, mixed
-from audiolm.datasets.clip import Clip, SkippedClip
+from audiolm.datasets.clip import Clip, SkippedClip, is_recording
 from audiolm.files import hash64
 from audiolm.parallel import Part
 
@@ -152,7 +152,8 @@ def _totals(collection: Collection, unusable: list[SkippedClip], found: _Outcome
     if len(seconds):
         values = np.quantile(seconds, [0, 0.5, 0.95, 1])
         durations = dict(zip(("min", "median", "p95", "max"), values.tolist(), strict=True))
-    paths = {clip.path for clip in collection.clips} | {bad.path for bad in unusable}
+    paths = {clip.path for clip in collection.clips}
+    paths |= {bad.path for bad in unusable if is_recording(bad.path)}
     return Totals(
         clips=len(collection.clips) + len(unusable),
         files=len(paths),

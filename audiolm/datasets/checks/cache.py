@@ -1,16 +1,20 @@
 """What clips were measured as, on disk, so that each is decoded once.
 
-    measured-2-20260131T120000-1f2e3d4c.jsonl    one line a clip; 2 is the version
+    measured-3-20260131T120000-1f2e3d4c.jsonl    one line a clip; 3 is the version
 
 A file is written whole every `seconds` and never changed, so a kill loses at most that much work;
 many files are merged into one. Several processes may share a folder. An entry counts for a file of
-this absolute path, size and time of last change, and for these seconds of it. The version rises
-with what a line holds, and with how files are read: what was measured otherwise is measured again.
+this path, size and time of last change, and for these seconds of it. Paths below the working folder
+are kept as seen from the cache's, so that a project that is moved with its recordings is not
+measured again. (By a name, a size and a time alone they could not be told apart: all clips of a set
+may have the same.) The version rises with what a line holds, and with how files are read: what was
+measured otherwise is measured again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import time
@@ -26,7 +30,7 @@ from audiolm.datasets.checks.measure import MEASURED, Fault, Measurement
 from audiolm.files import atomic_file, hash64, json_line
 from audiolm.locks import FileLock
 
-_NAME = "measured-2-"
+_NAME = "measured-3-"
 _MAX_FILES = 16  # more are merged
 _ROWS = 65536  # lines turned into an array at a time
 _STALE = 3600.0  # seconds after which a temporary file is what a killed process left
@@ -38,7 +42,7 @@ class Source:
     """Seconds `start` to `end` (None: to its end) of a file as it was when it was looked at."""
 
     path: str
-    """Absolute."""
+    """Absolute, or from the cache's folder; see `path_in`."""
     size: int
     mtime_ns: int
     start: float
@@ -48,6 +52,13 @@ class Source:
     def key(self) -> int:
         """64 bits that tell it from others."""
         return hash64(f"{self.path}\0{self.size}\0{self.mtime_ns}\0{self.start}\0{self.end}")
+
+
+def path_in(folder: Path, path: Path) -> str:
+    """A file's path as a cache in ``folder`` keeps it: one for each place, wherever both lie."""
+    absolute, here = os.path.abspath(path), os.getcwd()
+    inside = os.path.commonpath([absolute, os.path.abspath(folder), here]) == here
+    return os.path.relpath(absolute, folder) if inside else absolute
 
 
 class CheckCache:
@@ -100,6 +111,8 @@ class CheckCache:
             measured.mix_rms,
             measured.offset,
             measured.clipped,
+            measured.missing,
+            measured.trailing,
         )
 
     def add(self, source: Source, result: Measurement | Fault) -> None:

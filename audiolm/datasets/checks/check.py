@@ -14,7 +14,6 @@ CheckReport: clips to encode; the others with their reasons
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from audiolm.datasets.checks.apply import Collection, apply_rules, seconds_of
-from audiolm.datasets.checks.cache import CheckCache, Source
+from audiolm.datasets.checks.cache import CheckCache, Source, path_in
 from audiolm.datasets.checks.measure import AUDIO, MEASURED, Fault, Measurement, measure
 from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.checks.rules import Rules
@@ -153,7 +152,8 @@ def _measure_all(
     try:
         for results in loader:
             for i, result in results:
-                source = _source(clips[i], int(rows["size"][i]), int(rows["mtime_ns"][i]))
+                size, mtime_ns = int(rows["size"][i]), int(rows["mtime_ns"][i])
+                source = _source(cache.folder, clips[i], size, mtime_ns)
                 cache.add(source, result)
                 if isinstance(result, Fault):
                     faults[i] = result
@@ -191,7 +191,7 @@ def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> 
             faults[i] = Fault("unreadable", f"not readable: {reason}")
             continue
         rows["size"][i], rows["mtime_ns"][i] = status.st_size, status.st_mtime_ns
-        keys[i] = _source(clip, status.st_size, status.st_mtime_ns).key
+        keys[i] = _source(cache.folder, clip, status.st_size, status.st_mtime_ns).key
     found, cached = cache.find(keys)
     found &= there
     rows[found] = cached[found]
@@ -202,9 +202,9 @@ def _look_up(collection: Collection, cache: CheckCache, show_progress: bool) -> 
     return np.flatnonzero(there & ~found)
 
 
-def _source(clip: Clip, size: int, mtime_ns: int) -> Source:
+def _source(folder: Path, clip: Clip, size: int, mtime_ns: int) -> Source:
     end = None if clip.end is None else float(clip.end)
-    return Source(os.path.abspath(clip.path), size, mtime_ns, float(clip.start), end)
+    return Source(path_in(folder, clip.path), size, mtime_ns, float(clip.start), end)
 
 
 def _weight(sizes: NDArray[np.int64]) -> int:

@@ -36,9 +36,11 @@ MEASURED = np.dtype(
         ("mix_rms", np.float32),
         ("offset", np.float32),
         ("clipped", np.float32),
+        ("missing", np.float32),
+        ("trailing", np.int32),
     ]
 )
-"""A `Measurement` as a row of 60 bytes; zeros for a clip that cannot be decoded."""
+"""A `Measurement` as a row of 68 bytes; zeros for a clip that cannot be decoded."""
 
 NEAR_FULL_SCALE = 0.98
 """A peak from here on may be clipping: 8-bit PCM ends at 0.992, A-law at 0.984, mu-law at 0.980."""
@@ -64,6 +66,8 @@ class Measurement(NamedTuple):
         more in a row at exactly the channel's own highest (or lowest) value, and that is
         `NEAR_FULL_SCALE` or more. What was clipped and then turned down cannot be distinguished
         from a square wave and is not counted; a square wave at full scale is.
+    missing: seconds that lack in the middle, by the times that the file gives its packets.
+    trailing: bytes behind the samples that the header counts, which are neither read nor padding.
     """
 
     key: int
@@ -76,6 +80,8 @@ class Measurement(NamedTuple):
     mix_rms: float
     offset: float
     clipped: float
+    missing: float
+    trailing: int
 
 
 class Fault(NamedTuple):
@@ -105,7 +111,8 @@ def measure(path: Path, start: float = 0.0, end: float | None = None) -> Measure
     seconds = statistics.num_samples / info.sample_rate
     if duration is not None and seconds < duration - SLACK:
         return Fault("truncated", f"the file ends at {start + seconds:.3f} s, the clip at {end} s")
-    return statistics.measurement(f"{info.format} {info.subtype}")
+    audio_format = f"{info.format} {info.subtype}"
+    return statistics.measurement(audio_format, blocks.missing, info.trailing)
 
 
 def _fault(error: Exception) -> Fault:
@@ -146,7 +153,7 @@ class _Statistics:
         self._highest.add(block)
         self._lowest.add(-block)
 
-    def measurement(self, audio_format: str) -> Measurement:
+    def measurement(self, audio_format: str, missing: float, trailing: int) -> Measurement:
         mean = self._sum / self.num_samples
         variance = np.maximum(self._squares / self.num_samples - mean**2, 0.0)
         rms = math.sqrt(variance.mean())
@@ -167,6 +174,8 @@ class _Statistics:
             mix_rms=rms if self._channels == 1 else math.sqrt(max(mix_variance, 0.0)),
             offset=float(np.abs(mean).max()),
             clipped=clipped / (self.num_samples * self._channels),
+            missing=missing,
+            trailing=trailing,
         )
 
 

@@ -45,7 +45,8 @@ class RuleCount:
 class Totals:
     """What is there, before any clip is skipped.
 
-    clips, files: differ where several clips lie in one file. hours, formats, sample_rates,
+    clips: with the rows and files that give none. files: recordings; fewer than clips where several
+    lie in one file, or where rows name no file. hours, formats, sample_rates,
     channels, durations: of the clips that can be decoded; the middle three count clips, the last
     has min, median, p95 and max in seconds and is empty where there is none.
     """
@@ -113,7 +114,7 @@ class CheckReport:
         if not self.kept:
             remedy = self._remedy(self.skipped[0])
             raise ValueError(
-                f"none of the {self.totals.clips} files can be encoded; the first, "
+                f"none of the {counted(self.totals.clips, 'clip')} can be encoded; the first, "
                 f"{self.skipped[0]}{remedy}"
             )
         for name, count in self.counts.items():
@@ -122,7 +123,8 @@ class CheckReport:
                 override = "max_dropped=1" if name in FAULTS else f"{name}.action=report"
                 raise ValueError(
                     f"the rule {name} would drop {count.share:.0%} of the hours "
-                    f"({count.clips:,} of {self.totals.clips:,} files; the first, {_line(first)}), "
+                    f"({count.clips:,} of {counted(self.totals.clips, 'clip')}; the first, "
+                    f"{_line(first)}), "
                     f"more than rules.max_dropped={self.rules.max_dropped:g}; "
                     + ("continue without them" if name in FAULTS else "keep them")
                     + f" with rules.{override}"
@@ -139,8 +141,9 @@ class CheckReport:
     def lines(self, max_paths: int = 3) -> list[str]:
         """The table, with at most so many paths a rule."""
         t = self.totals
-        clips = f"{t.clips:,} files" if t.clips == t.files else f"{t.clips:,} clips"
-        clips += "" if t.clips == t.files else f" in {t.files:,} files"
+        clips = counted(t.files, "file")
+        if t.clips != t.files:
+            clips = f"{counted(t.clips, 'clip')} or rows of {clips}"
         part = "" if self.part.count == 1 else f" ({self.part})"
         lines = [f"checked    {clips}, {t.hours:.4g} hours{part}"]
         if t.durations:
@@ -157,7 +160,7 @@ class CheckReport:
         )
         broken = {name: count for name, count in self.counts.items() if count.clips}
         if broken:
-            lines.append("rule          action    files       hours  of all")
+            lines.append("rule          action    clips       hours  of all")
         for name, count in broken.items():
             lines.append(
                 f"{name:<13} {count.action:<6} {count.clips:>8,} {count.hours:>11.4g} "
@@ -181,7 +184,7 @@ class CheckReport:
                 lines.append(f"  and {len(over) - max_paths:,} more")
         off = [name for name, count in self.counts.items() if count.action == "off"]
         if unbroken and t.durations:  # else nothing was decoded
-            lines.append(f"no file breaks the rules {', '.join(unbroken)}")
+            lines.append(f"no clip breaks the rules {', '.join(unbroken)}")
         if off:
             lines.append(f"rules that are off: {', '.join(off)}")
         return lines

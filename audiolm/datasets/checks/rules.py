@@ -37,6 +37,8 @@ class Rules:
     too_short, very_long: seconds below, above the threshold.
     clipped: share of the samples that are, above the threshold; see `measure.Measurement`.
     offset: mean of a channel, as a share of full scale, above the threshold.
+    missing: seconds above the threshold that lack in the middle, by the times of its packets.
+    trailing: bytes above the threshold behind the samples that the header counts, not read.
     duplicate: the same decoded audio as another clip.
     text_missing: no text, or a blank one.
     Raises ValueError for an action or a threshold that is none.
@@ -50,6 +52,8 @@ class Rules:
     very_long: Rule = field(default=Rule("report", 3600.0))
     clipped: Rule = field(default=Rule("report", 0.001))
     offset: Rule = field(default=Rule("report", 0.02))
+    missing: Rule = field(default=Rule("report", 0.02))
+    trailing: Rule = field(default=Rule("report", 0.0))
     duplicate: Rule = field(default=Rule("drop"))
     text_missing: Rule = field(default=Rule("off"))
 
@@ -156,8 +160,11 @@ def mixed(measured: NDArray[Any], channels: int) -> NDArray[Any]:
     return as_they_are
 
 
-ON_SOUND = ("silent", "out_of_phase", "unscaled", "too_short", "very_long", "clipped", "offset")
-"""Rules that one clip's sound decides."""
+ON_SOUND = (
+    *("silent", "out_of_phase", "unscaled", "too_short", "very_long", "clipped", "offset"),
+    *("missing", "trailing"),
+)
+"""Rules that one clip's sound, and what was noticed as it was decoded, decide."""
 
 _QUANTITIES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "silent": lambda measured: _decibels(measured["rms"]),
@@ -167,8 +174,17 @@ _QUANTITIES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "very_long": lambda measured: measured["num_samples"] / measured["sample_rate"],
     "clipped": lambda measured: measured["clipped"],
     "offset": lambda measured: measured["offset"],
+    "missing": lambda measured: measured["missing"],
+    "trailing": lambda measured: measured["trailing"],
 }
-_UPPER = ("unscaled", "very_long", "clipped", "offset")  # limits that are not to be exceeded
+_UPPER = (
+    "unscaled",
+    "very_long",
+    "clipped",
+    "offset",
+    "missing",
+    "trailing",
+)  # limits that are not to be exceeded
 _REASONS = {
     "silent": "silent: rms {value:.1f} dBFS, below {threshold:g}",
     "out_of_phase": (
@@ -183,6 +199,14 @@ _REASONS = {
     "very_long": "very long: {value:.0f} s, above {threshold:g} s",
     "clipped": "clipped: {value:.2%} of the samples, above {threshold:.2%}",
     "offset": "constant offset: mean {value:.3f} of full scale, above {threshold:g}",
+    "missing": (
+        "packets are missing: {value:.3f} s in the middle, by the file's own times, above "
+        "{threshold:g} s; what is before and behind is joined"
+    ),
+    "trailing": (
+        "{value:,.0f} bytes behind the samples that its header counts, above {threshold:g}, are "
+        "not read: a damaged header, or what a program left there"
+    ),
 }
 
 

@@ -332,3 +332,58 @@ def test_recordings_keep_their_length_and_time(
     for shift in (-1, 1):
         moved = torch.roll(read[:, :length], shift, dims=1)
         assert (moved - original).square().mean() > error.square().mean()
+
+
+# ---- Packets that are not there
+
+
+def drain(path: Path) -> float:
+    """Seconds that lack in the middle, by the file's times."""
+    blocks = stream_audio(path)
+    assert all(block.shape[1] for block in blocks)
+    return blocks.missing
+
+
+@needs_pyav
+@pytest.mark.parametrize(("name", "codec", "more", "container", "encoding"), FILES)
+def test_nothing_lacks_in_a_whole_file(
+    tmp_path: Path, name: str, codec: str, more: dict[str, Any], container: str, encoding: str
+) -> None:
+    assert drain(sample(tmp_path / name, codec, **more)) == 0
+
+
+@needs_pyav
+@pytest.mark.parametrize(
+    ("name", "codec", "more"),
+    [
+        ("a.ts", "aac", {"form": "mpegts"}),
+        ("a.flv", "libmp3lame", {"rate": 44100}),
+        ("a.mkv", "aac", {"form": "matroska"}),  # its header tells a length, too
+    ],
+)
+def test_packets_that_were_cut_out_of_the_middle_are_told_by_their_times(
+    tmp_path: Path, name: str, codec: str, more: dict[str, Any]
+) -> None:
+    """As of a stream that was recorded with gaps: every packet that is there is whole."""
+    av: Any = import_module("av")
+    path, cut = tmp_path / name, tmp_path / f"cut-{name}"
+    sample(path, codec, 3 * 48000, **more)
+    options = {"format": more["form"]} if "form" in more else {}
+    with av.open(str(path)) as file, av.open(str(cut), "w", **options) as written:
+        stream = written.add_stream_from_template(file.streams.audio[0])
+        gone = 0.0
+        for packet in file.demux(file.streams.audio[0]):
+            if packet.dts is None:
+                continue
+            if 1 < float(packet.pts * packet.time_base) < 2:
+                gone += float(packet.duration * packet.time_base)
+                continue
+            packet.stream = stream
+            written.mux(packet)
+    assert gone > 0.9
+    blocks = stream_audio(cut)
+    try:
+        assert all(block.shape[1] for block in blocks)
+    except AudioError as error:
+        assert name == "a.mkv" and error.reason.startswith("truncated")
+    assert blocks.missing == pytest.approx(gone, abs=0.05)

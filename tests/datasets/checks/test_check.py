@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -215,7 +216,8 @@ def test_hostile_names_and_rows_of_the_source(tmp_path):
     report = check([*folder_clips(folder), row], tmp_path / "cache")
     assert {clip.path.name for clip in report.kept} == set(names)
     assert {bad.path.name for bad in report.skipped} == {*names, "row\n7.wav"}
-    assert report.counts["source"].clips == 1 and report.totals.clips == 13
+    assert report.counts["source"].clips == 1
+    assert (report.totals.clips, report.totals.files) == (13, 12)  # a row is not a file
     lines = report.lines(max_paths=99)
     assert all(line.isprintable() for line in lines)
     assert sum("hello" not in line and ".wav: " in line for line in lines) == 7
@@ -252,7 +254,7 @@ def test_times_of_a_list_are_clips_of_their_own(tmp_path):
             "f": "duplicate",
         }
         assert (report.totals.clips, report.totals.files) == (6, 1)
-        assert report.lines()[0].startswith("checked    6 clips in 1 files, ")
+        assert report.lines()[0].startswith("checked    6 clips or rows of 1 file, ")
 
 
 # ---- Exact duplicates
@@ -357,14 +359,14 @@ def test_nothing_left(tmp_path):
         (folder / f"{i}.wav").write_text("hello")
     report = check(folder, tmp_path / "cache", rules=Rules(max_dropped=1))
     assert report.counts["unreadable"].share == 1 and report.totals.hours == 0
-    with pytest.raises(ValueError, match=r"none of the 3 files .*0\.wav: not audio") as error:
+    with pytest.raises(ValueError, match=r"none of the 3 clips .*0\.wav: not audio") as error:
         report.enforce()
     assert "\n" not in str(error.value) and report.lines()
     short = check([Clip("a", write(tmp_path / "a.wav", np.zeros(9)))], tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"none of the 1 files .* rules\.silent\.action=report"):
+    with pytest.raises(ValueError, match=r"none of the 1 clip .* rules\.silent\.action=report"):
         short.enforce()
     only_rows = check([SkippedClip(Path("a.wav"), "no such file")], tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"none of the 1 files .*a\.wav: no such file"):
+    with pytest.raises(ValueError, match=r"none of the 1 clip .*a\.wav: no such file"):
         only_rows.enforce()
 
 
@@ -380,6 +382,24 @@ def test_no_clips_and_double_ids(tmp_path):
 
 
 # ---- The cache
+
+
+def test_a_project_that_was_moved_is_not_measured_again(
+    folder, tmp_path, monkeypatch, count_measured
+):
+    project = tmp_path / "a"
+    shutil.copytree(folder, project / "recordings")
+    for name in ("a", "b"):
+        project = project.rename(tmp_path / name)
+        monkeypatch.chdir(project)
+        report = check(project / "recordings", project / "data" / "checks")
+        assert len(report.kept) == 30 and len(count_measured) == 30, name
+    # Of the same names, sizes and times in another project, with the cache of this one.
+    other = tmp_path / "other"
+    shutil.copytree(project / "recordings", other / "recordings")
+    monkeypatch.chdir(other)
+    assert len(check(other / "recordings", project / "data" / "checks").kept) == 30
+    assert len(count_measured) == 60
 
 
 def test_a_second_run_decodes_nothing_and_says_the_same(folder, tmp_path, count_measured):
@@ -466,7 +486,7 @@ def test_another_process_merges_while_the_cache_is_read(folder, tmp_path, monkey
         calls += 1
         listed = files(self)
         if calls == 1:
-            with open(listed[0].with_name("measured-2-z.jsonl"), "wb") as merged:
+            with open(listed[0].with_name("measured-3-z.jsonl"), "wb") as merged:
                 merged.writelines(path.read_bytes() for path in listed)
             for path in listed[1:]:
                 path.unlink()

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 
 from audiolm.audio import read_audio
+from audiolm.audio.read import AudioBlocks
 from audiolm.datasets.checks import measure as module
 from audiolm.datasets.checks.measure import NEAR_FULL_SCALE, SLACK, Fault, Measurement, measure
 
@@ -197,3 +198,12 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0] < 4e6
+
+
+def test_what_was_noticed_while_decoding_is_measured(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.wav", np.zeros(9000))
+    assert (measured(path).trailing, measured(path).missing) == (0, 0)
+    path.write_bytes(path.read_bytes() + b"junk" * 9)
+    assert measured(path).trailing == 36
+    monkeypatch.setattr(AudioBlocks, "missing", property(lambda self: 1.5))
+    assert measured(path).missing == 1.5

@@ -79,6 +79,8 @@ def test_each_rule_at_its_threshold():
         "very_long": (rows(num_samples=[3_600_000, 3_600_001]), [0, 1]),
         "clipped": (rows(clipped=[0.0, 0.0009, 0.0011]), [0, 0, 1]),
         "offset": (rows(offset=[0.0, 0.019, 0.021]), [0, 0, 1]),
+        "missing": (rows(missing=[0.0, 0.019, 0.021]), [0, 0, 1]),
+        "trailing": (rows(trailing=[0, 1, 4096]), [0, 1, 1]),
     }
     assert set(expected) == set(ON_SOUND)
     for name, (measured, broken) in expected.items():
