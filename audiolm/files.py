@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -130,6 +131,43 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``path`` to fill; it takes its name when all went well.
+
+    On any error it is removed, and nothing is at ``path``.
+
+    Raises:
+        FileExistsError: something is there already.
+        OSError: it cannot be written.
+    """
+    path = user_path(path)
+    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+        pass  # an empty one, whose place it takes
+    elif path.exists() or path.is_symlink():
+        raise FileExistsError(f"{one_line(path)} is there already; name a new folder, or delete it")
+    temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is None or error.filename2 is not None:
+            raise not_written(path, error) from error
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, as hex digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def json_line(record: dict[str, Any]) -> bytes:

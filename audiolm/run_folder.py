@@ -15,6 +15,9 @@ runs/NAME/TIME/
   listen/                   recordings beside their codes decoded, from the store
   report.html               all of this on one page
   wandb/                    the W&B run
+
+An exported model's folder, which is of no run, has config.json and model.safetensors (see
+`audiolm.model.folder`), and its codec beside them.
 """
 
 from __future__ import annotations
@@ -29,10 +32,12 @@ from datetime import datetime
 from pathlib import Path
 
 from audiolm.files import user_path
+from audiolm.hub import hub_folder, is_hub_name, model_of_snapshot
 from audiolm.locks import FileLock
 
 RUNS = Path("runs")
 LAST, BEST = "last.ckpt", "best.ckpt"
+MODEL_CONFIG, MODEL_WEIGHTS = "config.json", "model.safetensors"
 _LOCK = ".lock"
 
 
@@ -99,6 +104,16 @@ def is_run(folder: Path) -> bool:
     return (folder / "checkpoints").is_dir()
 
 
+def is_model_folder(folder: Path) -> bool:
+    """Whether it holds an exported model."""
+    return (folder / MODEL_CONFIG).is_file() and not is_run(folder)
+
+
+def is_of_model_folder(checkpoint: Path) -> bool:
+    """Whether this file stands for an exported model, and not for a training's checkpoint."""
+    return checkpoint.name in (MODEL_CONFIG, MODEL_WEIGHTS)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The files of a run; none of them need be there yet.
@@ -117,8 +132,13 @@ class RunFolder:
 
     @classmethod
     def of(cls, checkpoint: Path) -> RunFolder:
-        """That of a checkpoint; of one that was sent alone, the folder that it lies in."""
+        """That of a checkpoint; of one that was sent alone, the folder that it lies in.
+
+        What is made with a model of the hub goes to runs/hub/OWNER--NAME, not into its cache.
+        """
         folder = checkpoint.parent
+        if (model := model_of_snapshot(folder)) is not None:
+            return cls(RUNS / "hub" / model)
         return cls(folder.parent if folder.name == "checkpoints" else folder)
 
     @classmethod
@@ -291,8 +311,12 @@ class RunFolder:
 def find_checkpoint(path: str | Path | None) -> Path:
     """The checkpoint file named, the best one of the run's folder named, or of the newest run.
 
+    Of an exported model's folder, and of a name on the hub (hf://OWNER/NAME), it is the file of the
+    weights.
+
     Raises:
-        FileNotFoundError: there is no run, or none in the folder.
+        FileNotFoundError: there is no run, or none in the folder; or the model is not on the hub.
+        ValueError: a name that is none of the hub's.
     """
     if path in (None, "last"):
         run = RunFolder.newest()
@@ -302,21 +326,27 @@ def find_checkpoint(path: str | Path | None) -> Path:
                 f"pass ckpt_path=FILE"
             )
         return run.chosen_checkpoint()
-    named = user_path(path or "")
+    named = hub_folder(str(path)) if is_hub_name(path) else user_path(path or "")
     if not named.is_dir():
         return named
-    # A folder with an exported model would be recognised here.
+    if is_model_folder(named) or is_hub_name(path):
+        return named / MODEL_WEIGHTS
     found = RunFolder(named).chosen_checkpoint()
     if not found.is_file():
         raise FileNotFoundError(
             f"{named} is not a run's folder: it has no checkpoints/last.ckpt; give one such as "
-            f"runs/NAME/TIME, or a checkpoint file"
+            f"runs/NAME/TIME, a checkpoint file, or an exported folder, which has {MODEL_CONFIG}"
         )
     return found
 
 
 def codec_folders(checkpoint: Path) -> list[Path]:
-    """Where a run keeps its local codec: the run's folder, or beside a checkpoint sent alone."""
+    """Where a run keeps its local codec: the run's folder, or beside a checkpoint sent alone.
+
+    An exported model has it beside its weights, which in the hub's cache may be a link elsewhere.
+    """
+    if is_of_model_folder(checkpoint):
+        return [checkpoint.absolute().parent]
     folder = checkpoint.resolve().parent
     candidates = (RunFolder(folder.parent).codec, RunFolder(folder).codec, folder)
     return [candidate for candidate in candidates if candidate.is_dir()]

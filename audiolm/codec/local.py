@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from audiolm.codec.settings import check_settings
 from audiolm.codec.weights import build_for, compute_fingerprint
 from audiolm.files import atomic_file, short, user_path
+from audiolm.tensor_files import read_tensors, write_tensors
 
 WEIGHTS, SETTINGS = ".safetensors", ".json"
 
@@ -44,10 +43,7 @@ def save_local(
     fingerprint = compute_fingerprint(settings, weights)
     # Each file appears whole, but a kill can fall between the two: the fingerprint then tells.
     stored = {key: tensor.to(dtype) for key, tensor in weights.items()}
-    with atomic_file(_with(path, WEIGHTS)) as file:
-        # Not save_file, whose files nobody but their owner may read, and whose errors of a full
-        # disk are none of the system's.
-        file.write(safetensors.torch.save(stored, {"fingerprint": fingerprint}))
+    write_tensors(_with(path, WEIGHTS), stored, {"fingerprint": fingerprint})
     with atomic_file(_with(path, SETTINGS)) as file:
         file.write(json.dumps(settings, indent=1).encode() + b"\n")
     return _with(path, WEIGHTS)
@@ -84,15 +80,7 @@ def read_pair(path: str | Path) -> Pair:
         raise ValueError(
             f"{settings_file}: holds {type(settings).__name__}, not the codec's settings"
         )
-    try:
-        with safe_open(weights_file, framework="pt") as file:
-            metadata = file.metadata() or {}
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        reason = short(str(error), 200)
-        raise ValueError(
-            f"{weights_file}: not a whole safetensors file ({reason}); copy it again"
-        ) from error
+    weights, metadata = read_tensors(weights_file)
     return Pair(stem, settings, weights, metadata.get("fingerprint"))
 
 

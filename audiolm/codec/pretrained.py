@@ -5,7 +5,6 @@ Weights are the `encodec` package's own files, under Meta's terms.
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from encodec.model import ROOT_URL
 from torch import Tensor
 
-from audiolm.files import user_path
+from audiolm.files import sha256_of, user_path
 
 
 class Pretrained(NamedTuple):
@@ -114,11 +113,7 @@ def _download(model: Pretrained, file: Path) -> None:
 
 
 def _check_sha256(file: Path, prefix: str) -> None:
-    with file.open("rb") as stream:
-        digest = hashlib.sha256()
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
-    actual = digest.hexdigest()[: len(prefix)]
+    actual = sha256_of(file)[: len(prefix)]
     if actual != prefix:
         raise ValueError(
             f"{file}: SHA-256 begins {actual}, should begin {prefix}: not the whole file; "

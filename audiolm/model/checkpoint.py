@@ -3,7 +3,7 @@
 A checkpoint is the file that training writes, read here without anything of the training: the
 model's weights under `model.` in "state_dict", and in "hyper_parameters" as plain data what they
 are weights of: the model's arguments, the pattern, the context, the codec's identity and the names
-of the conditions.
+of the conditions. An exported model's folder is read as the same (see `folder`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from audiolm.files import user_path
+from audiolm.files import short, user_path
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.conditioning import Conditioner
+from audiolm.model.folder import read_model_folder
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, make_pattern
+from audiolm.run_folder import is_of_model_folder
 
 CHECKPOINT_FORMAT = 1
+PREFIX = "model."
+"""Of the names of the model's weights in a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +117,13 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
             settings["context_frames"],
             vocabulary,
         )
-    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+    except (
+        *(LookupError, TypeError, AttributeError),
+        *(ArithmeticError, RuntimeError, ValueError),
+    ) as error:
         first_line = str(error).partition("\n")[0]
         raise ValueError(f"{path} lacks a setting or has a wrong one: {first_line}") from error
-    prefix = "model."
-    # Where training kept an average of the weights (EMA), that is the model to use.
-    weights = {
-        name.removeprefix(prefix): weight
-        for name, weight in checkpoint.get("ema_state_dict", checkpoint["state_dict"]).items()
-        if name.startswith(prefix)
-    }
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(f"{path} holds weights that do not fit its own settings") from error
+    load_weights(model, weights_to_use(checkpoint), path)
     return TrainedModel(
         model.eval().requires_grad_(False),
         pattern,
@@ -136,16 +134,57 @@ def restore_model(checkpoint: dict[str, Any], path: Path) -> TrainedModel:
     )
 
 
+def weights_to_use(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
+    """The model's weights in a checkpoint: their average (EMA), where training kept one."""
+    weights = checkpoint.get("ema_state_dict", checkpoint["state_dict"])
+    return {
+        name.removeprefix(PREFIX): weight
+        for name, weight in weights.items()
+        if name.startswith(PREFIX)
+    }
+
+
+def load_weights(model: AudioLM, weights: dict[str, Tensor], path: Path) -> None:
+    """Put weights into a model: those that it has, all of them, of its shapes.
+
+    Raises:
+        ValueError: naming the first one that is missing, not known, or of another shape.
+    """
+    wanted = model.state_dict()
+    for what, names in (
+        ("lacks", wanted.keys() - weights),
+        ("has a weight that the model does not know,", weights.keys() - wanted),
+    ):
+        if names:
+            raise ValueError(
+                f"{path} holds weights that do not fit its own settings: it {what} "
+                f"{short(min(names), 80)} ({len(names):,} such of {len(wanted):,})"
+            )
+    for name, weight in wanted.items():
+        if weights[name].shape != weight.shape:
+            raise ValueError(
+                f"{path} holds weights that do not fit its own settings: {name} is "
+                f"{tuple(weights[name].shape)}, the settings ask for {tuple(weight.shape)}"
+            )
+    model.load_state_dict(weights)
+
+
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """The checkpoint in a file, its tensors on the CPU. Runs no code of the file.
+
+    Of an exported model it is the weights' file that is named (`run_folder.find_checkpoint`).
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: the file is cut short, damaged, or no training checkpoint.
     """
     path = user_path(path)
+    if is_of_model_folder(path):
+        return {"audiolm_format": CHECKPOINT_FORMAT, **read_model_folder(path.parent)}
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such checkpoint; give the path of a .ckpt file")
+        raise FileNotFoundError(
+            f"{path}: no such checkpoint; give the path of a .ckpt file, or of an exported folder"
+        )
     if problem := _damage(path):
         raise ValueError(f"{path} {problem}")
     try:
