@@ -13,10 +13,11 @@ runs/NAME/TIME/
   evaluation.json           by scripts/evaluate.py
   plan.json  sessions.json  what was planned, and each start: machine, versions, command
   listen/                   recordings beside their codes decoded, from the store
+  exported/                 by scripts/export.py: an exported model's folder
   report.html               all of this on one page
   wandb/                    the W&B run
 
-An exported model's folder, which is of no run, has config.json and model.safetensors (see
+An exported model's folder, wherever it lies, has config.json and model.safetensors (see
 `audiolm.model.folder`), and its codec beside them.
 """
 
@@ -211,6 +212,10 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
+
+    @property
+    def exported(self) -> Path:
+        return self.path / "exported"
 
     @property
     def wandb(self) -> Path:

@@ -9,6 +9,7 @@ stop_quietly()  # on Ctrl-C during the other imports, which take seconds
 from omegaconf import DictConfig
 
 from audiolm.cli.app import start
+from audiolm.cli.initial_model import initial_model
 from audiolm.cli.lm import (
     check_run,
     make_lm_callbacks,
@@ -35,19 +36,20 @@ def main(cfg: DictConfig) -> None:
     record = RunRecord(cfg)
     run = RunFolder.as_typed(cfg.run_dir)
     resume_from = run.checkpoint_to_resume(cfg.ckpt_path, cfg.name)
-    codec = make_run_codec(cfg, resume_from)
+    initial = initial_model(cfg, resume_from)
+    codec = make_run_codec(cfg, resume_from, initial)
     settings = module_settings(cfg, codec)
     check_run(cfg, settings, resume_from)
     trainer = make_trainer(cfg, run, make_lm_callbacks(cfg, codec, run))
 
     with run.lock():
-        module, data = make_module_and_data(cfg, codec, settings, resume_from)
+        module, data, begins = make_module_and_data(cfg, codec, settings, resume_from, initial)
         baselines = measure_baselines(data)
         if not is_helper_process():
             save_codec_copy(codec, run)
             save_plan(cfg, trainer, run, module, data, baselines)
             plan = describe_plan(module, data, baselines, trainer)
-            print("\n".join([plan, *resumed_lines(resume_from, record)]))
+            print("\n".join([plan, *begins, *resumed_lines(resume_from, record)]))
         record.write(run, resume_from)
         trainer.loggers = make_loggers(cfg, run)
         with recorded(run, trainer, resume_from):

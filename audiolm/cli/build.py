@@ -30,4 +30,9 @@ def make_sampling(cfg: DictConfig) -> Sampling:
 def make_codec(cfg: DictConfig) -> EncodecCodec:
     """The codec of the config, on the GPU where there is one."""
     codec: EncodecCodec = instantiate(cfg.codec, _convert_="all")
+    return on_fastest_device(codec)
+
+
+def on_fastest_device(codec: EncodecCodec) -> EncodecCodec:
+    """The codec on the GPU where there is one."""
     return codec.to("cuda" if torch.cuda.is_available() else "cpu")

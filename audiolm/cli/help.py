@@ -43,6 +43,18 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("published=[fad,dnsmos]", "published metrics too; needs pip install -e '.[metrics]'"),
         ("out=FILE.json logger=csv", "into a file of your choice"),
     ],
+    "export": [
+        ("", "the newest run's best checkpoint, into exported/ in its folder"),
+        ("ckpt_path=FILE out=DIR", "a checkpoint, into a folder"),
+        ("out=DIR dtype=bfloat16", "half as large"),
+        ("num_samples=0", "without samples"),
+        ("sampling.temperature=0.6 seed=7", "other samples than the run's own sampling gives"),
+        ("num_samples=8 duration=10", "more and longer ones"),
+        ("license=cc-by-4.0", "with the license that others may use it under"),
+        ("title='Digits of two speakers'", "with another title of the model card"),
+        ("license=mit push=OWNER/NAME", "and onto the Hugging Face hub"),
+        ("ckpt_path=DIR push=OWNER/NAME private=true", "an exported folder, as it is"),
+    ],
     "prepare": [
         ("data=folder data.path=DIR", "check a folder's recordings, and encode them"),
         ("check=true data=folder data.path=DIR", "check only"),

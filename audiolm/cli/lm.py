@@ -14,12 +14,13 @@ from torch import nn
 
 from audiolm.batches.conditions import check_conditioning, read_vocabulary
 from audiolm.batches.loaders import check_data_settings
-from audiolm.cli.build import make_codec, make_sampling, plain
+from audiolm.cli.build import make_codec, make_sampling, on_fastest_device, plain
 from audiolm.cli.compose import CONFIGS, changed_settings
+from audiolm.cli.initial_model import has_own_codec
 from audiolm.cli.report import write_report
 from audiolm.cli.store import check_file, codes, store_weights
 from audiolm.cli.training import Reporting, files_of_callbacks, make_callbacks
-from audiolm.codec import EncodecCodec
+from audiolm.codec import EncodecCodec, load_codec
 from audiolm.codec.local import holds_pair
 from audiolm.files import user_path
 from audiolm.generation.engines.build import find_compiler
@@ -31,6 +32,7 @@ from audiolm.tokens import Mix
 from audiolm.tokens.baselines import Baselines
 from audiolm.training import LanguageModelTraining, TokenData, make_optimizer
 from audiolm.training.ending import describe_ending
+from audiolm.training.lm.initial_weights import InitialModel, begin_with, origin_of
 from audiolm.training.lm.module import check_history_noise
 from audiolm.training.lm.record import plan_record
 from audiolm.training.resume import (
@@ -43,8 +45,28 @@ from audiolm.training.resume import (
 NOT_IN_CHECKPOINTS = ("source", "callbacks")  # of `data`: they name code
 
 
-def make_run_codec(cfg: DictConfig, resume_from: Path | None) -> EncodecCodec:
-    """The codec of the config; where a run is resumed and its codec is gone, the run's own copy."""
+def make_run_codec(
+    cfg: DictConfig, resume_from: Path | None, initial: InitialModel | None = None
+) -> EncodecCodec:
+    """The codec of the config; where a run is resumed and its codec is gone, the run's own copy.
+
+    Of a run that begins with another model it is that model's, unless the command line says which.
+
+    Raises:
+        ValueError: it is another than that of the model that the run begins with.
+    """
+    if initial is not None and not has_own_codec(cfg):
+        found = load_codec(
+            initial.settings["codec"], codec_folders(initial.path), cfg.codec.get("repository")
+        )
+        return on_fastest_device(found)
+    codec = _make_own_codec(cfg, resume_from)
+    if initial is not None:
+        initial.check_codec(codec.identity())
+    return codec
+
+
+def _make_own_codec(cfg: DictConfig, resume_from: Path | None) -> EncodecCodec:
     path = cfg.codec.get("path")
     if resume_from is not None and path is not None and not holds_pair(path):
         copies = [folder for folder in codec_folders(resume_from) if holds_pair(folder)]
@@ -107,9 +129,15 @@ def check_run(cfg: DictConfig, settings: dict[str, Any], resume_from: Path | Non
 
 
 def make_module_and_data(
-    cfg: DictConfig, codec: EncodecCodec, settings: dict[str, Any], resume_from: Path | None
-) -> tuple[LanguageModelTraining, TokenData]:
-    """The untrained model, or the one to resume, and its codes; which are encoded first."""
+    cfg: DictConfig,
+    codec: EncodecCodec,
+    settings: dict[str, Any],
+    resume_from: Path | None,
+    initial: InitialModel | None = None,
+) -> tuple[LanguageModelTraining, TokenData, list[str]]:
+    """The untrained model, or the one to resume, and its codes, which are encoded first; and what
+    the model has of the one that it begins with, in lines.
+    """
     mix = _mix_of_the_run(cfg, codec, resume_from)
     settings["data"]["clips"] = describe_clips(mix)
     vocabulary = read_vocabulary(  # its names stand in the stores
@@ -120,9 +148,15 @@ def make_module_and_data(
     )
     if resume_from is not None and vocabulary is not None:
         vocabulary = checkpoint_vocabulary(vocabulary, resume_from)
+    elif initial is not None and vocabulary is not None:
+        vocabulary = initial.extended(vocabulary)
     torch.manual_seed(cfg.seed)
     conditioning = None if vocabulary is None else vocabulary.settings()
-    module = LanguageModelTraining(**settings, conditioning=conditioning)
+    origin = None if initial is None else origin_of(initial)
+    module = LanguageModelTraining(**settings, conditioning=conditioning, origin=origin)
+    begins = []
+    if initial is not None and resume_from is None:
+        begins = begin_with(module.model, module.vocabulary, initial)
     if cfg.callbacks.samples is not None and cfg.callbacks.samples.num_samples:
         check_sampling(make_sampling(cfg), module.model, module.vocabulary)
     if cfg.compile:
@@ -138,7 +172,7 @@ def make_module_and_data(
         end_token=module.model.end_token,
         vocabulary=module.vocabulary,
     )
-    return module, data
+    return module, data, begins
 
 
 def _mix_of_the_run(cfg: DictConfig, codec: EncodecCodec, resume_from: Path | None) -> Mix:

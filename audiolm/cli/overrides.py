@@ -29,6 +29,7 @@ PATHS = (
     "data.test",
     "data.valid",
     "hydra.run.dir",
+    "init_from",
     "out",
     "prompt",
     "run",

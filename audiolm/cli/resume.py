@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 
 from audiolm.cli.compose import CONFIGS, all_keys, compose
 from audiolm.cli.overrides import PATHS, quote_path, unquoted
-from audiolm.run_folder import RunFolder, is_helper_process
+from audiolm.hub import is_hub_name
+from audiolm.run_folder import RunFolder, is_helper_process, is_model_folder
 
 # Of the start, not of the run.
 _NOT_SETTINGS = ("ckpt_path", "run_dir", "hydra.run.dir")
@@ -79,6 +80,11 @@ def _run_to_resume(
     """The run that a checkpoint is of, and the arguments with a folder as Hydra's own."""
     run_dir = given.get("hydra.run.dir")
     path = Path(ckpt_path)
+    if is_hub_name(ckpt_path) or (path.is_dir() and is_model_folder(path)):
+        raise ValueError(
+            f"ckpt_path={ckpt_path} is an exported model, which holds no run to resume; to begin a "
+            f"new run with its weights, pass init_from={ckpt_path}"
+        )
     if ckpt_path == "last":
         if run_dir is not None:
             return RunFolder(Path(run_dir)), arguments

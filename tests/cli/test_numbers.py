@@ -34,9 +34,13 @@ WORDS = [
     "data.test",
     "data.valid",
     "data.weights",
+    "init_from",
+    "license",
     "out",
     "prompt",
+    "push",
     "run",
+    "title",
 ]
 
 

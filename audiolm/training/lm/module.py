@@ -52,6 +52,7 @@ class LanguageModelTraining(pl.LightningModule):
             None for nothing.
         history_noise: share of the codes that are read in training as random ones, on average.
         seed: of all that is random; that of step n follows from (seed, n, rank).
+        origin: license and base model of the weights that it begins with; kept with the checkpoint.
         data: where the codes come from and how they are dealt out; kept with the checkpoint for
             those that resume from it or evaluate it, and not used here.
 
@@ -70,6 +71,7 @@ class LanguageModelTraining(pl.LightningModule):
         history_noise: float = 0.0,
         seed: int = 0,
         data: dict[str, Any] | None = None,
+        origin: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_history_noise(history_noise)
