@@ -39,8 +39,8 @@ def load(
     """A trained model and its codec, ready to generate: `Synthesizer.load`.
 
     Args:
-        path: a run's folder, which stands for its best checkpoint; a checkpoint file; or None for
-            the newest run below runs/.
+        path: a run's folder, which stands for its best checkpoint; a checkpoint file; an exported
+            folder, or hf://OWNER/NAME for one on the hub; or None for the newest run below runs/.
         device: "auto", "cpu" or "cuda"; "auto" takes the GPU where there is one.
         codec_repository: folder with EnCodec's own weight files, where they cannot be downloaded.
 

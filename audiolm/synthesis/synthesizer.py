@@ -86,8 +86,9 @@ class Synthesizer:
         """The model of a run and its codec, ready for use.
 
         Args:
-            path: a run's folder, which stands for its best checkpoint; a checkpoint file; or None
-                for the newest run below runs/.
+            path: a run's folder, which stands for its best checkpoint; a checkpoint file; an
+                exported folder, or hf://OWNER/NAME for one on the hub; or None for the newest run
+                below runs/.
             device: "auto", "cpu" or "cuda"; "auto" takes the GPU where there is one.
             codec_repository: folder with EnCodec's own weight files, where they cannot be
                 downloaded.

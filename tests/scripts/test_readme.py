@@ -33,7 +33,7 @@ SMALL = {  # what turns a command into one of the same kind that takes seconds
     ],
 }
 
-SCRIPTS = ("train", "generate", "evaluate", "prepare", "train_codec", "report")
+SCRIPTS = ("train", "generate", "evaluate", "prepare", "train_codec", "report", "export")
 
 RECIPE = [  # the same for a command with an experiment of its own
     "codec.num_codebooks=2",
@@ -51,7 +51,13 @@ RECIPE = [  # the same for a command with an experiment of its own
 
 
 PAGES = [  # those of a line run in one folder, after each other
-    ["README.md", "docs/training.md", "docs/generation.md", "docs/evaluation.md"],
+    [
+        "README.md",
+        "docs/training.md",
+        "docs/generation.md",
+        "docs/evaluation.md",
+        "docs/finetuning.md",
+    ],
     ["docs/data.md", "docs/codec.md", "docs/conditioning.md"],
 ]
 
