@@ -13,9 +13,12 @@ from omegaconf import DictConfig
 
 from audiolm.cli.app import start
 from audiolm.cli.app_page import check_gradio, make_app, make_workshop
+from audiolm.hub import hub_folder, is_hub_name
 
 
 def main(cfg: DictConfig) -> None:
+    if is_hub_name(cfg.ckpt_path):
+        hub_folder(cfg.ckpt_path)  # is in the cache, before the page keeps Gradio off the network
     check_gradio()
     workshop = make_workshop(cfg)
     print(f"checkpoint {workshop.checkpoint}, step {workshop.synthesizer.trained.step:,}")

@@ -25,7 +25,7 @@ from audiolm.cli.evaluation import (
 from audiolm.cli.report import write_report
 from audiolm.evaluation.table import evaluation_table
 from audiolm.evaluation.validation import Metrics, validation_metrics
-from audiolm.run_folder import RunFolder, find_checkpoint
+from audiolm.run_folder import RunFolder, find_checkpoint, is_of_model_folder
 
 
 def main(cfg: DictConfig) -> None:
@@ -58,7 +58,7 @@ def main(cfg: DictConfig) -> None:
     if samples is not None:
         print(f"samples in {out.with_suffix('')}")
     log_metrics(cfg, metrics, run, out.with_suffix(".png"))
-    if out == run.evaluation:
+    if out == run.evaluation and not is_of_model_folder(path):
         write_report(run)
 
 

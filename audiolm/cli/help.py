@@ -16,7 +16,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("data=folder data.path=DIR conditioning=text", "by the text in metadata.csv"),
         ("ckpt_path=last", "resume the newest run, with the settings that it had"),
         ("trainer.max_steps=20000 optim.lr=1e-3 callbacks.ema.decay=0.999", "longer"),
-        ("logger=csv name=trial seed=1", "without Weights & Biases, in runs/trial"),
+        ("init_from=RUN data=folder data.path=DIR optim.lr=3e-4", "fine-tune the model of a run"),
         ("experiment=overfit", "one batch again and again: does it learn at all?"),
     ],
     "generate": [

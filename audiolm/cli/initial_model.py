@@ -42,7 +42,8 @@ def _take_model(cfg: DictConfig, initial: InitialModel) -> None:
     """Shape and parts of the model are those of the weights."""
     given = set(given_settings())
     for key, value in initial.fixed_settings.items():
-        if f"model.{key}" in given and cfg.model.get(key) != value:
+        said = f"model.{key}" in given or ("model" in given and key in cfg.model)
+        if said and cfg.model.get(key) != value:
             raise ValueError(
                 f"model.{key}={cfg.model.get(key)}: init_from={initial.named} has "
                 f"{key}={value}, which its weights are of; omit it"

@@ -41,7 +41,12 @@ def data_of_the_run(data: dict[str, Any] | None, path: Path) -> dict[str, Any]:
         here = _find_store(Path(store), clips, path)
         if here is not None:
             found[str(here)] = weight
-    if not stores or len(found) < len(stores):
+    if not stores:
+        raise ValueError(
+            f"{path} does not say which codes it was trained on; pass data=folder data.path=DIR, "
+            f"or data=store data.path=STORE"
+        )
+    if len(found) < len(stores):
         raise ValueError(
             f"{path} was trained on codes that are not here ({', '.join(stores)}); pass "
             f"data=store data.path=STORE where they are now, or data=folder data.path=DIR"

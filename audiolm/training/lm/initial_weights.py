@@ -9,6 +9,7 @@ Letters: K codebooks, V codes in a codebook, D model width.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,8 +159,8 @@ def begin_with(
     return [
         f"  initial     {initial.named}, step {initial.step:,}: {taken:,} of {total:,} numbers "
         "taken",
-        *_names("new", new),
-        *_names("left out", left),
+        *_names("new", _parts(new)),
+        *_names("left out", _parts(left)),
         *_described_rows(vocabulary, initial.vocabulary),
         *_described_end(model, initial),
     ]
@@ -260,6 +261,11 @@ def _described_end(model: AudioLM, initial: InitialModel) -> list[str]:
     if had == model.end_token:
         return []
     return [f"              end token: {'new' if model.end_token else 'left out'}"]
+
+
+def _parts(names: list[str]) -> list[str]:
+    """The parts of the model that these weights are of, those of several blocks once."""
+    return [*dict.fromkeys(re.sub(r"\d+", "*", name.rpartition(".")[0]) for name in names)]
 
 
 def _names(what: str, names: list[str]) -> list[str]:

@@ -110,14 +110,14 @@ def test_what_is_known_keeps_its_rows_and_what_is_new_gets_new_ones() -> None:
     assert "new characters: 'c', 'z'" in said
 
 
-def test_a_model_without_conditions_leaves_them_out(tmp_path: Path) -> None:
+def test_a_model_without_conditions_leaves_them_out() -> None:
     initial, _ = initial_of()
     new, lines = begun(initial, None)
     assert torch.equal(new.heads.weight, initial.weights["heads.weight"])
-    assert "left out: 'conditioner." in "\n".join(lines) and " more" in lines[-1]
+    assert "left out: 'transformer.blocks.*.cross_norm'" in lines[1] and " more" in lines[1]
     unconditional, old = initial_of(None)
     new, lines = begun(unconditional, OLD)
-    assert "new: 'transformer.blocks.0.cross_attention" in "\n".join(lines)
+    assert "new: 'transformer.blocks.*.cross_norm'" in lines[1]
     assert unconditional.extended(OLD) is OLD
     assert torch.equal(new.heads.weight, old.heads.weight)
 
@@ -150,6 +150,7 @@ def test_another_codec_is_refused_with_both() -> None:
         initial.check_codec({**CODEC, "name": "d", "fingerprint": "g"})
     with pytest.raises(ValueError, match=r"models 3 codebooks, this run has 2.*num_codebooks=3"):
         initial.check_codec({**CODEC, "num_codebooks": 2})
+    initial, _ = initial_of()
     with pytest.raises(ValueError, match="reads 2 numbers of v, the data have 3"):
         initial.extended(ConditionVocabulary({}, vector="v", vector_size=3))
 
