@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,6 +53,20 @@ def test_the_folder_is_the_model(run: Path, tmp_path: Path) -> None:
         for loaded in (audiolm.load(run), exported)
     ]
     assert torch.equal(samples[0].waveform, samples[1].waveform)
+
+
+def test_the_folder_needs_no_network_and_no_package_of_the_hub(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network is asked for")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    export_model(find_checkpoint(run), tmp_path / "out", EXPORT)
+    (run / "codec").rename(run / "elsewhere")
+    audiolm.load(str(tmp_path / "out")).generate(duration=0.2)
 
 
 def test_the_same_is_the_same_bytes(run: Path, tmp_path: Path) -> None:
