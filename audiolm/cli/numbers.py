@@ -139,6 +139,8 @@ NUMBERS: dict[str, Number] = {
     "codec_model.sample_rate": _SIZE,
     "codec_model.channels": _SIZE,
     "codec_model.n_*": _SIZE,
+    "codec_model.decoder_filters": Number(COUNT, null=True),
+    "codec_model.decoder_residual_layers": Number(COUNT_OR_NONE, null=True),
     "codec_model.dimension": _SIZE,
     "codec_model.compress": _SIZE,
     "codec_model.bins": _SIZE,
