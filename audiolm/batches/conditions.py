@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -228,6 +228,14 @@ class ClipConditions:
                 self.stores[store], clip, values[column], column, self.vocabulary.vector_size
             )
         return values
+
+
+def conditions_record(values: Mapping[str, Any]) -> dict[str, str]:
+    """A clip's conditions as a page shows them: of a vector how many numbers it has."""
+    return {
+        column: value if isinstance(value, str) else f"{len(value)} numbers"
+        for column, value in values.items()
+    }
 
 
 def conditions_of(store: TokenStore, clip: int) -> dict[str, str]:

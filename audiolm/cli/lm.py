@@ -12,7 +12,11 @@ from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from audiolm.batches.conditions import check_conditioning, read_vocabulary
+from audiolm.batches.conditions import (
+    check_conditioning,
+    conditions_record,
+    read_vocabulary,
+)
 from audiolm.batches.loaders import check_data_settings
 from audiolm.cli.build import make_codec, make_sampling, on_fastest_device, plain
 from audiolm.cli.compose import CONFIGS, changed_settings
@@ -275,6 +279,7 @@ def save_plan(
     plan = plan_record(module, data, baselines, trainer) | {
         "changed_settings": changed_settings(cfg, "train"),
         "generate": arguments_to_generate(cfg, data),
+        "sample_conditions": _sample_conditions(cfg, data),
         "check": None,
     }
     if cfg.data.source is not None and check_file(cfg).is_file():
@@ -282,3 +287,10 @@ def save_plan(
         plan["check"] = summarise_check(checked)
     write_record(run.plan, plan)
     copy_listen(data.mix.stores[0].path, run)
+
+
+def _sample_conditions(cfg: DictConfig, data: TokenData) -> list[dict[str, str]]:
+    """Those of each sample that `SampleCallback` is going to generate."""
+    samples = cfg.callbacks.samples
+    count = 0 if samples is None else samples.num_samples
+    return [conditions_record(values) for values in data.examples(count)]

@@ -33,12 +33,14 @@ class Wanted:
         title: above the player.
         file: in the run's folder.
         rank: the lower, the sooner it is taken into a page that has no room for all.
+        about: what it was conditioned on, if that is known.
     """
 
     group: str
     title: str
     file: str
     rank: int
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,12 @@ class Player:
     source: str
     """The sound, as an address that holds it."""
     picture: Markup
+    about: str
 
     @property
     def size(self) -> int:
         """Bytes in the page."""
-        return len(self.source) + len(self.picture)
+        return len(self.source) + len(self.picture) + len(self.about)
 
 
 def make_players(
@@ -100,6 +103,7 @@ def _make_player(files: RunFiles, wanted: Wanted, figure_number: int) -> Player:
         wanted.file,
         sound_address(waveform, rate),
         spectrogram(waveform, rate, figure_number, wanted.title),
+        wanted.about,
     )
 
 

@@ -20,6 +20,7 @@ from audiolm.report.files import (
     as_text,
     flat_config,
 )
+from audiolm.report.sections import conditions
 from audiolm.run_folder import RunFolder
 
 NOT_SETTINGS = ("run_dir", "ckpt_path", "hydra")
@@ -118,7 +119,16 @@ def player_rows(
     for index, (name, files) in enumerate(zip(names, many, strict=True)):
         samples = files.samples()
         last = [sample for sample in samples if sample.step == samples[-1].step]
-        wanted = [Wanted(str(s.number), f"{name}, step {s.step:,}", s.name, s.number) for s in last]
+        wanted = [
+            Wanted(
+                str(s.number),
+                f"{name}, step {s.step:,}",
+                s.name,
+                s.number,
+                conditions(files, PLAN, s.number),
+            )
+            for s in last
+        ]
         groups, left = make_players(files, wanted, budget // len(many), first_figure)
         first_figure += len(wanted)
         omitted += [f"{names[index]}/{file}" for file in left]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -30,6 +31,9 @@ MOST_CLIPS = 3
 """Of each other kind: pieces, samples of an evaluation."""
 MOST_ROWS = 12
 """Of a table of validations."""
+
+EXPORT = Path(__file__).resolve().parents[2] / "scripts" / "export.py"
+"""Not there where the package is installed without its scripts."""
 
 Line = tuple[str, Markup]
 
@@ -116,12 +120,23 @@ def _time(files: RunFiles) -> Markup:
     text = Markup("{} minutes of training").format(took) if parts else Markup("not recorded yet")
     fast = [i for i, row in enumerate(files.rows) if "train/codes_per_second" in row]
     if fast:
-        rate = files.number(METRICS, fast[-1], "train/codes_per_second", style=",.0f")
-        text += Markup(", {} codes a second at the end").format(rate)
+        text += Markup(", {} at the end").format(_speed(files, fast[-1]))
     for index, session in list(enumerate(files.sessions))[-1:]:
         if session.get("machine"):
             text += Markup(", on {}").format(files.text(SESSIONS, index, "machine", "cpu"))
     return text
+
+
+def _speed(files: RunFiles, row: int) -> Markup:
+    """Codes a second of training as audio a minute, where it is known what a second has."""
+    place = (METRICS, row, "train/codes_per_second")
+    codec = files.look_up(PLAN, "codec") or {}
+    codes = codec.get("num_codebooks", 0) * codec.get("frame_rate", 0)  # of a second of audio
+    if not codes:
+        return Markup("{} codes a second").format(files.number(*place, style=",.0f"))
+    hours = files.look_up(*place) >= 60 * codes
+    amount = files.number(*place, style=",.1f", scale=float(codes * (60 if hours else 1)))
+    return Markup("{} {} of audio a minute").format(amount, "hours" if hours else "minutes")
 
 
 def _sound(files: RunFiles) -> Markup:
@@ -188,10 +203,12 @@ def wanted_clips(files: RunFiles) -> list[Wanted]:
             f"step {sample.step:,}, sample {sample.number}{_seed(files, sample)}",
             sample.name,
             (1 if sample.step == last else 3) + sample.number,
+            conditions(files, PLAN, sample.number),
         )
         for sample in samples
         if sample.step in chosen
     ]
+    _note_unknown_conditions(files)
     run = files.run
     for clip in (files.look_up(LISTEN, "clips") or [])[:2]:
         for kind, title in (("original", "real clip"), ("decoded", "the same after the codec")):
@@ -209,10 +226,31 @@ def wanted_clips(files: RunFiles) -> list[Wanted]:
         (run.evaluation.with_suffix(""), "evaluation", 6),
     )
     for folder, group, rank in others:
-        for path in sorted(folder.glob("*.wav"))[:MOST_CLIPS]:
+        for i, path in enumerate(sorted(folder.glob("*.wav"))[:MOST_CLIPS]):
             file = path.relative_to(run.path).as_posix()
-            wanted.append(Wanted(group, path.stem.replace("_", " "), file, rank))
+            about = conditions(files, EVALUATION, i) if group == "evaluation" else ""
+            wanted.append(Wanted(group, path.stem.replace("_", " "), file, rank, about))
     return wanted
+
+
+def _note_unknown_conditions(files: RunFiles) -> None:
+    conditional = files.look_up(PLAN, "data", "conditions") is not None
+    if conditional and files.look_up(PLAN, "sample_conditions") is None:
+        files.missing[f"{PLAN}, sample_conditions"] = (
+            "the run was started before they were written down; the pictures in samples/ name them"
+        )
+
+
+def conditions(files: RunFiles, file: str, number: int) -> Markup:
+    """What a sample was conditioned on, of the file that says it."""
+    place = ("sample_conditions", number)
+    columns = files.look_up(file, *place)
+    if not isinstance(columns, dict):
+        return Markup("")
+    return Markup(", ").join(
+        Markup("{} {}").format(as_text(column), files.text(file, *place, column))
+        for column in columns
+    )
 
 
 def _seed(files: RunFiles, sample: SampleFile) -> str:
@@ -369,7 +407,7 @@ def session_rows(files: RunFiles) -> Iterator[list[Line]]:
 
 
 def commands(files: RunFiles) -> list[tuple[str, str]]:
-    """What to type to repeat the run, continue it, generate with it and evaluate it."""
+    """What to type to repeat the run, continue it, generate with it, evaluate and export it."""
     first = next((session["command"] for session in files.sessions), None)
     if first is None:
         script = "train_codec" if files.trains_a_codec else "train"
@@ -394,5 +432,8 @@ def commands(files: RunFiles) -> list[tuple[str, str]]:
             ("generate", generate),
             ("evaluate", ["python", "scripts/evaluate.py", f"ckpt_path={here}"]),
         ]
+        if EXPORT.is_file():
+            export = ["python", "scripts/export.py", f"ckpt_path={here}", f"out={here}/export"]
+            found.append(("export", export))
     found.append(("this page again", ["python", "scripts/report.py", f"run={here}"]))
     return [(what, as_text(shlex.join(words))) for what, words in found]

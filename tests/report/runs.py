@@ -117,6 +117,10 @@ def plan() -> dict[str, Any]:
         },
         "changed_settings": {"optim.lr": {"value": 0.001, "default": 0.002}},
         "generate": ["sampling.temperature=0.6"],
+        "sample_conditions": [
+            {"label": "seven <7>", "text": "a sentence of 1.5 words & more"},
+            {"label": "eight"},
+        ],
         "check": {
             "totals": {"clips": 12, "hours": 0.1789},
             "kept": {"clips": 11, "hours": 0.1686},
@@ -166,6 +170,7 @@ def evaluation(rng: np.random.Generator) -> dict[str, Any]:
         "codec_bits_per_second": 800.0,
         "baselines_bits_per_second": {"bigram": 463.2, "unigram": 594.9, "uniform": 800.0},
         "validation_codes": 987,
+        "sample_conditions": [{"speaker": "theo"}],
         "clips": {
             "frechet": {
                 name: {"generated": 1.2345, "training": 1.0987, "training_sets": [1.0, 1.2]}

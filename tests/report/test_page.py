@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from audiolm.report import sections
 from audiolm.report.page import MOST_BYTES, comparison_page, run_page, write_run_page
 from audiolm.run_folder import RunFolder
 
@@ -151,6 +152,51 @@ def test_a_sound_that_cannot_be_played_is_named(run: RunFolder) -> None:
     page = Page.read(run_page(run))
     assert len(page.players) == 6
     assert "step_00000040_sample_000.wav" in page.text.split("What is missing, and why")[1]
+
+
+@pytest.mark.parametrize(
+    ("codes", "words"),
+    [(9000, "1.5 hours of audio a minute"), (4500, "45.0 minutes of audio a minute")],
+)
+def test_speed_is_in_audio_a_minute(run: RunFolder, codes: int, words: str) -> None:
+    with run.metrics.open("a") as file:
+        file.write(f"39,,,,{codes},,,,\n")  # of 100 codes a second of audio
+    page = Page.read(run_page(run))
+    assert f"{words} at the end" in page.text
+    check_numbers(page, run.path)
+    plan = json.loads(run.plan.read_text())
+    del plan["codec"]
+    write_json(run.plan, plan)
+    assert f"{codes:,} codes a second at the end" in Page.read(run_page(run)).text
+
+
+def test_samples_say_what_they_were_conditioned_on(run: RunFolder, html: str) -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, flags=re.S)
+    told = {
+        step: [re.sub(r"<[^>]*>", "", c.split("<br>")[1]) for c in captions if c.startswith(step)]
+        for step in ("step 20,", "step 40,", "sample 000")
+    }
+    both = ["label seven &lt;7&gt;, text a sentence of 1.5 words &amp; more", "label eight"]
+    assert told == {"step 20,": both, "step 40,": both, "sample 000": ["speaker theo"]}
+    plan = json.loads(run.plan.read_text())
+    plan["data"]["conditions"] = {"label": "2 names"}
+    del plan["sample_conditions"]
+    write_json(run.plan, plan)
+    older = run_page(run)
+    assert "<br>label" not in older
+    assert "plan.json, sample_conditions" in older.split("What is missing, and why")[1]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_command_to_export_is_there_with_its_script(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    script = tmp_path / "export.py"
+    monkeypatch.setattr(sections, "EXPORT", script)
+    if there:
+        script.write_text("")
+    command = f"python scripts/export.py ckpt_path={run.path} out={run.path}/export"
+    assert (command in Page.read(run_page(run)).text) == there
 
 
 def test_a_row_cut_by_a_kill_does_not_count(run: RunFolder) -> None:
