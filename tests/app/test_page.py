@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 import torch
 
 from audiolm.app.results import file_address
@@ -309,6 +310,47 @@ def test_a_recording_is_continued_and_goes_through_the_codec(
     assert [each.split(" · ")[:2] for each in captions] == [
         ["this", "seed 7"], ["bb", "seed 7"], ["this", "seed 8"], ["bb", "seed 8"],
     ]  # fmt: skip
+
+
+def test_what_the_microphone_records_is_continued(
+    open_page: OpenPage,
+    workshop: Workshop,
+    run_script: RunScript,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded = tmp_path / "recorded.wav"
+    generate = Workshop.generate
+
+    def noted(self: Workshop, who: str, values: dict[str, Any], *given: Any) -> Any:
+        shutil.copyfile(values["prompt"], recorded)
+        return (yield from generate(self, who, values, *given))
+
+    monkeypatch.setattr(Workshop, "generate", noted)
+    page = open_page()
+    page.get_by_text("Continue a recording").click()
+    page.locator("button[aria-label='Record audio']:visible").first.click()
+    page.locator("button.record-button:visible").click()  # of Chromium's stand-in, which beeps
+    page.wait_for_selector("button.stop-button:visible")
+    page.wait_for_timeout(1500)
+    with page.expect_response(lambda response: "/upload" in response.url):
+        page.locator("button.stop-button:visible").click()
+    page.wait_for_timeout(500)
+    fill(page, "prompt_duration", "0.5")
+    page.click("#generate")
+    wait_for_results(page)
+    assert "continues 0.5 s of a recording" in page.inner_text("#results figcaption")
+    sound, rate = soundfile.read(recorded, dtype="int16")
+    assert rate >= 44_100 and len(sound) > rate / 2
+    ran = run_script(
+        "generate", f"ckpt_path={workshop.checkpoint}", f"out={tmp_path / 'out'}", "num_samples=2",
+        "duration=1.2", "seed=7", f"prompt={recorded}", "prompt_duration=0.5",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    with page.expect_download() as download:
+        page.locator("#results a:has-text('WAV')").first.click()
+    theirs = (tmp_path / "out" / "sample_000.wav").read_bytes()
+    assert Path(download.value.path()).read_bytes() == theirs
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
 from audiolm.app.results import Card
@@ -72,6 +74,26 @@ def test_a_sample_is_that_of_generate_py(
             **{k: v for k, v in VALUES.items() if k != "num_samples"}, conditions=CONDITIONS
         )
         assert torch.allclose(torch.cat(blocks, dim=1), whole.waveform, atol=1e-4)
+
+
+def test_a_browser_s_recording_is_continued_as_by_generate_py(
+    workshop: Workshop, run_script: RunScript, tmp_path: Path
+) -> None:
+    """Browsers record at 48 kHz in 16 bits, and some in stereo."""
+    recording = tmp_path / "recorded.wav"
+    noise = np.random.default_rng(0).integers(-9000, 9000, (48_000, 2), np.int16)
+    soundfile.write(recording, noise, 48_000, subtype="PCM_16")
+    values = {**VALUES, "prompt": str(recording), "prompt_duration": "0.5", "num_samples": 1}
+    _, cards, _ = finish(workshop.generate("me", values, {}, ignore))
+    assert "continues 0.5 s of a recording" in cards[0].about
+    ran = run_script(
+        "generate", f"ckpt_path={workshop.checkpoint}", f"out={tmp_path / 'out'}",
+        "num_samples=1", "duration=1.5", "seed=5", "sampling.end=false",
+        "sampling.temperature=1.1", f"prompt={recording}", "prompt_duration=0.5",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    (ours,) = saved(workshop)
+    assert ours.read_bytes() == (tmp_path / "out" / "sample_000.wav").read_bytes()
 
 
 def test_the_cards_hold_settings_and_files(workshop: Workshop) -> None:
