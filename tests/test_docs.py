@@ -47,7 +47,7 @@ def test_output_is_compared(tmp_path: Path, text: str, message: str | None) -> N
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     missing = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"(?:\]\(|(?:href|src)=\")([^)\"\s]+)[)\"]", text):
         if target.startswith(("http://", "https://")):
             continue
         file, _, heading = target.partition("#")

@@ -18,7 +18,8 @@ from audiolm.cli.compose import CONFIGS
 from audiolm.cli.errors import user_line
 from audiolm.cli.groups import resolve_null
 from audiolm.cli.help import help_text, wants_help
-from audiolm.cli.interrupt import STOPPED, stop_as_usual
+from audiolm.cli.interrupt import STOPPED
+from audiolm.cli.loading import end_loading
 from audiolm.cli.numbers import check_numbers
 from audiolm.cli.overrides import (
     check_types,
@@ -42,7 +43,7 @@ def start(config_name: str, main: Callable[[DictConfig], None]) -> None:
 
     A traceback is shown for other errors, and for all of them with HYDRA_FULL_ERROR=1.
     """
-    stop_as_usual()
+    end_loading()
     interrupt_on_sigterm()
     write_any_name()
     if wants_help(sys.argv[1:]):

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from audiolm.cli.loading import end_loading
 from audiolm.generation.sampling import Sampling
 
 CACHE = Path.home() / ".cache" / "audiolm"
@@ -17,6 +18,7 @@ def run_tool(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace]
 
     What the user can mend is said in one line, and the exit code is 2.
     """
+    end_loading()
     options = parser.parse_args()
     try:
         run(options)

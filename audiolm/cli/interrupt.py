@@ -1,6 +1,6 @@
 """Ctrl-C in the seconds that a script's imports take.
 
-Imports nothing that takes time: it is the first thing that a script imports.
+Imports nothing that takes time: it is among the first things that a script imports.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,8 +19,10 @@ STOPPED = 130
 _before: list[Any] = []  # the handler there was
 
 
-def stop_quietly() -> None:
+def stop_quietly(clean_up: Callable[[], None]) -> None:
     """Have Ctrl-C end the process in a line from now on, until `stop_as_usual`.
+
+    clean_up: called before the line is written.
 
     As an exception it would come out of whatever module is half imported by then: as a traceback,
     or as an error that blames the installation.
@@ -29,7 +32,12 @@ def stop_quietly() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler == signal.default_int_handler:  # not in the background, where it is to be ignored
         _before.append(handler)
-        signal.signal(signal.SIGINT, _stop)
+
+        def stop(number: int, frame: FrameType | None) -> NoReturn:
+            clean_up()
+            _stop()
+
+        signal.signal(signal.SIGINT, stop)
 
 
 def stop_as_usual() -> None:
@@ -38,7 +46,7 @@ def stop_as_usual() -> None:
         signal.signal(signal.SIGINT, _before.pop())
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
+def _stop() -> NoReturn:
     with contextlib.suppress(OSError):
         os.write(2, b"stopped\n")
     os._exit(STOPPED)  # nothing is open yet that an exit in good order would close

@@ -77,6 +77,7 @@ def score_demo(
         clock: at the start, and after encoding and training.
     """
     run = RunFolder(run_dir)
+    print(f"scoring   {DEMO_SAMPLES} samples of the best checkpoint", flush=True)
     trained = load_checkpoint(run.chosen_checkpoint())
     seeds = [seed + i for i in range(DEMO_SAMPLES)]
     trained.model.to(codec.device)

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
 from audiolm.audio import AUDIO_SUFFIXES, write_wav
 from audiolm.demo.grammar import GRAMMAR, Piece
@@ -139,7 +140,8 @@ def make_melodies(folder: str | Path, num_melodies: int = 700, seed: int = 0) ->
     folder = user_path(folder)
     _claim(folder, {"version": VERSION, "seed": seed, "num_melodies": num_melodies})
     melodies = {_name(i): sample_melody(seed, i) for i in range(num_melodies)}
-    for name, melody in melodies.items():
+    bar = tqdm(melodies.items(), "making melodies", leave=False, delay=1, disable=None)
+    for name, melody in bar:
         if not (folder / name).exists():
             write_wav(folder / name, synthesise(melody), SAMPLE_RATE)
     metadata = folder / "metadata.csv"

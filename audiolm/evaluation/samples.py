@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from audiolm.audio import write_wav
+from audiolm.batches.conditions import conditions_record
 from audiolm.batches.loaders import TokenBatches
 from audiolm.codec import EncodecCodec
 from audiolm.evaluation.clips import choose_windows, measure_clips, read_windows
@@ -19,6 +21,7 @@ from audiolm.evaluation.published import MetricClips, measure_published
 from audiolm.evaluation.validation import Metrics
 from audiolm.generation import Sampling
 from audiolm.model.checkpoint import TrainedModel
+from audiolm.progress import waiting
 from audiolm.synthesis.synthesizer import Synthesizer
 
 BATCH = 32
@@ -71,11 +74,16 @@ class Samples:
         trained_on = [split.train for split in data.splits]
         many = choose_windows(trained_on, TRAINING_SETS * num_samples, self.num_frames)
         sets = max(1, len(many) // num_samples)
-        training = [measure_clips(read_windows(stores, many[i::sets]), codec) for i in range(sets)]
-        validation_clips = measure_clips(read_windows(stores, self.windows["validation"]), codec)
+        with waiting("measuring validation and training clips"):
+            training = [
+                measure_clips(read_windows(stores, many[i::sets]), codec) for i in range(sets)
+            ]
+            validation_clips = measure_clips(
+                read_windows(stores, self.windows["validation"]), codec
+            )
+            self.comparison = Comparison(validation_clips, training, codec)
         self.clips = {"validation": validation_clips, "training": training[0]}
         self.windows["training"] = many[::sets]
-        self.comparison = Comparison(validation_clips, training, codec)
 
     def generate(self) -> None:
         windows = self.windows["validation"]
@@ -87,7 +95,11 @@ class Samples:
             conditions=None if self.data.conditions is None else self.data.conditions(like),
             batch_size=BATCH,
         )
-        self.clips["generated"] = measure_clips(job.codes(), self.codec)
+        # Of several batches there is a bar.
+        with waiting("generating samples") if len(self.seeds) <= BATCH else nullcontext():
+            codes = job.codes()
+        with waiting("measuring samples"):
+            self.clips["generated"] = measure_clips(codes, self.codec)
         self.windows["generated"] = like
 
     def save(self, folder: Path) -> None:
@@ -99,6 +111,7 @@ class Samples:
         generated = self.clips["generated"]
         metrics: Metrics = {
             "sampling": {**vars(self.sampling), "seeds": self.seeds},
+            "sample_conditions": self._conditions("generated"),
             "clips": {
                 "most_seconds": self.num_frames / self.codec.frame_rate,
                 **self.comparison.metrics(generated, self.num_frames, self.ends),
@@ -118,7 +131,8 @@ class Samples:
         trained_on = [split.train for split in self.data.splits]
         kinds = ("generated", "validation")
         both = [codes.numpy() for kind in kinds for codes in self.clips[kind].codes]
-        runs = longest_shared_runs(both, stores, trained_on, num_codebooks)
+        with waiting("searching the training set for what samples share with it"):
+            runs = longest_shared_runs(both, stores, trained_on, num_codebooks)
         first = len(self.clips["generated"].codes)
         of_kinds = runs[:first], runs[first:]
         return {
@@ -136,13 +150,19 @@ class Samples:
         with_sound = [w for w, codes in zip(words, clips.codes, strict=True) if codes.shape[1]]
         return MetricClips(clips.waveforms, self.codec.sample_rate, with_sound)
 
+    def _conditions(self, kind: str) -> list[dict[str, str]]:
+        """What each clip is conditioned on; empty for an unconditional model."""
+        conditions = self.data.conditions
+        if conditions is None:
+            return []
+        windows = self.windows[kind].tolist()
+        return [conditions_record(conditions.values(store, clip)) for store, clip, _, _ in windows]
+
     def texts(self, kind: str) -> list[str]:
         """The text of each clip, or its labels."""
-        conditions, words = self.data.conditions, self.trained.vocabulary
-        windows = self.windows[kind]
-        if conditions is None or words is None:
-            return [""] * len(windows)
-        rows = [conditions.values(store, clip) for store, clip, _, _ in windows.tolist()]
+        words, rows = self.trained.vocabulary, self._conditions(kind)
+        if not rows or words is None:
+            return [""] * len(self.windows[kind])
         if words.text:
             return [values.get(words.text, "") for values in rows]
         return [" ".join(values[c] for c in words.labels if c in values) for values in rows]

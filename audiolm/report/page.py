@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from audiolm.evaluation.page import panels
 from audiolm.files import replacing
+from audiolm.progress import waiting
 from audiolm.report import charts, comparison, sections
 from audiolm.report.clips import make_players
 from audiolm.report.files import EVALUATION, METRICS, PLAN, RunFiles
@@ -58,7 +59,8 @@ def write_run_page(run: RunFolder, path: Path | None = None) -> Path:
     """
     if not run.path.is_dir():
         raise FileNotFoundError(f"{run.path}: no such folder; give a run's, such as runs/NAME/TIME")
-    return _write(run_page(run), path or run.report)
+    with waiting("writing the report"):
+        return _write(run_page(run), path or run.report)
 
 
 def write_comparison(runs: Sequence[RunFolder], path: Path) -> Path:
@@ -67,7 +69,8 @@ def write_comparison(runs: Sequence[RunFolder], path: Path) -> Path:
     Raises:
         OSError: the page cannot be written; then an older one is as it was.
     """
-    return _write(comparison_page(runs), path)
+    with waiting("writing the report"):
+        return _write(comparison_page(runs), path)
 
 
 def run_page(run: RunFolder) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from audiolm.generation.engines.engine import Engine
 from audiolm.generation.sampling import PLAIN
 from audiolm.model.checkpoint import TrainedModel
 from audiolm.model.likelihood import nats_per_code
+from audiolm.progress import waiting
 from audiolm.synthesis.sample import Sample, Speed, speed_of
 
 
@@ -119,7 +121,9 @@ class Job:
         """
         started = time.perf_counter()
         codes = self.codes()
-        return self._decoded(codes, time.perf_counter() - started, score)
+        seconds = time.perf_counter() - started
+        with waiting("decoding") if self.progress else nullcontext():
+            return self._decoded(codes, seconds, score)
 
     def samples_heard(
         self, on_frames: Callable[[int], None]

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from audiolm.audio import GrowingWav
 from audiolm.audio.write import RawSound
 from audiolm.files import counted
+from audiolm.progress import waiting
 from audiolm.synthesis.job import Job
 from audiolm.synthesis.sample import Sample, Speed, speed_of, stem_of, write_json
 
@@ -24,8 +25,9 @@ def write_whole(job: Job, out: Path) -> None:
     """Generate all, then write sample_000.wav, its picture and its JSON, and so on."""
     out.mkdir(parents=True, exist_ok=True)
     samples = job.samples()
-    for i, sample in enumerate(samples):
-        sample.save(out / f"sample_{i:03d}.wav")
+    with waiting("writing"):
+        for i, sample in enumerate(samples):
+            sample.save(out / f"sample_{i:03d}.wav")
     speed = _speed_in_words(samples[0].speed)
     print(f"wrote {counted(len(samples), 'sample')} of {_lengths(samples)} to {out}{speed}")
     if job.trained.model.end_token and job.sampling.end:

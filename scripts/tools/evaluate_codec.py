@@ -19,6 +19,11 @@ C = 1 audio channel, N audio samples, K codebooks, T codec frames, V codes in a 
 
 from __future__ import annotations
 
+from audiolm.cli.loading import start_loading
+
+if __name__ == "__main__":
+    start_loading()  # the other imports take seconds
+
 import argparse
 import json
 import sys

@@ -18,6 +18,11 @@ N audio samples, K codebooks, T codec frames.
 
 from __future__ import annotations
 
+from audiolm.cli.loading import start_loading
+
+if __name__ == "__main__":
+    start_loading()  # the other imports take seconds
+
 import argparse
 from pathlib import Path
 

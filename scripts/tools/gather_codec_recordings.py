@@ -16,6 +16,11 @@ slt, with sentences that nothing in this project is trained on.
 
 from __future__ import annotations
 
+from audiolm.cli.loading import end_loading, start_loading
+
+if __name__ == "__main__":
+    start_loading()  # the other imports take seconds
+
 import argparse
 import csv
 import gettext
@@ -748,6 +753,7 @@ def melodies(folder: Path, count: int, seed: int) -> None:
 
 
 def main() -> None:
+    end_loading()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to make")
     parser.add_argument("--digits", type=Path, help="recordings/ of the Free Spoken Digit Dataset")

@@ -10,6 +10,11 @@ than as many undisturbed ones as were finished.
 
 from __future__ import annotations
 
+from audiolm.cli.loading import end_loading, start_loading
+
+if __name__ == "__main__":
+    start_loading()  # the other imports take seconds
+
 import argparse
 import json
 import random
@@ -24,6 +29,7 @@ from audiolm.tokens import TokenStore
 
 
 def main() -> None:
+    end_loading()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, help="folder to make, or to make anew")

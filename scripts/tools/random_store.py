@@ -9,6 +9,11 @@ takes the memory of one shard and of the index. For training only: prepare canno
 
 from __future__ import annotations
 
+from audiolm.cli.loading import end_loading, start_loading
+
+if __name__ == "__main__":
+    start_loading()  # the other imports take seconds
+
 import argparse
 from pathlib import Path
 
@@ -16,6 +21,7 @@ from audiolm.benchmarks.large_store import CODEBOOKS, make_large_store
 from audiolm.codec import load_bundled
 
 if __name__ == "__main__":
+    end_loading()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--hours", type=float, default=10.0)

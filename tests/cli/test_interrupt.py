@@ -47,14 +47,14 @@ def test_ctrl_c_during_the_imports(script: str, module: str) -> None:
 def test_afterwards_it_is_an_exception_again() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        stop_quietly()
-        stop_quietly()
+        stop_quietly(lambda: None)
+        stop_quietly(lambda: None)
         assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
         stop_as_usual()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
-        stop_quietly()
+        stop_quietly(lambda: None)
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -37,6 +37,7 @@ from audiolm.datasets.clip import Clip, Found, PassedOver, RowMatch, SkippedClip
 from audiolm.files import hash64, user_path
 from audiolm.locks import FileLock
 from audiolm.parallel import Part, as_a_workers_death, check_part, worker_settings
+from audiolm.progress import audio_rate
 
 __all__ = ["AUDIO", "CheckReport", "check_clips"]
 
@@ -245,10 +246,9 @@ class _Progress:
         """The clips of these rows are done."""
         self._done += len(rows)
         self._seconds += seconds_of(rows[rows["sample_rate"] > 0]).sum()
-        rate = self._seconds / (time.perf_counter() - self._started)
+        rate = audio_rate(self._seconds, time.perf_counter() - self._started)
         self._bar.set_postfix_str(
-            f"{self._done:,}/{self._files:,} files, {self._seconds / 3600:.3f} hours, "
-            f"{rate:.0f} x realtime",
+            f"{self._done:,}/{self._files:,} files, {self._seconds / 3600:.3f} hours, {rate}",
             refresh=False,
         )
         self._bar.update(_weight(rows["size"]))

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from audiolm.audio import reason_of
 from audiolm.parallel import as_a_workers_death
+from audiolm.progress import audio_rate
 from audiolm.tokens.encoding.decode import Decoded, DecodeJob, decode_jobs
 from audiolm.tokens.encoding.plan import Plan
 from audiolm.tokens.shards import ShardWriter
@@ -174,8 +175,8 @@ class _Progress:
     def advance(self, seconds: float) -> None:
         """So many more seconds of audio are done."""
         self._seconds += seconds
-        rate = self._seconds / (time.perf_counter() - self._started)
-        self._bar.set_postfix_str(f"{rate:.0f} x realtime", refresh=False)
+        rate = audio_rate(self._seconds, time.perf_counter() - self._started)
+        self._bar.set_postfix_str(rate, refresh=False)
         # Rounding may take the sum a hair over the total; a bar over its end warns.
         self._bar.update(min(seconds / 3600, self._bar.total - self._bar.n))
 

@@ -40,6 +40,7 @@ from audiolm.datasets.checks.report import CheckReport
 from audiolm.datasets.clip import SkippedClip
 from audiolm.files import hash64, user_path
 from audiolm.parallel import Part, check_part
+from audiolm.progress import audio_rate
 from audiolm.tokens.encoding.decode import DecodeJob, Recording
 from audiolm.tokens.encoding.encode import Encoded, encode_jobs
 from audiolm.tokens.encoding.finish import all_skipped, finish_store, join_sections
@@ -87,19 +88,14 @@ class PrepareSummary:
     missing_parts: tuple[int, ...]
     removed: int = 0
 
-    @property
-    def xrealtime(self) -> float:
-        """Seconds of audio encoded a second."""
-        return self.encoded_hours * 3600 / self.seconds
-
     def lines(self, max_skipped: int = 10) -> list[str]:
         """The summary in lines to print, with at most so many of the files skipped."""
+        rate = audio_rate(self.encoded_hours * 3600, self.seconds)
         lines = [
             f"store     {self.store_dir}",
             f"files     {self.files:,} ({self.encoded:,} encoded now, {self.reused:,} reused)",
             f"audio     {self.hours:.4g} hours, {self.frames:,} frames",
-            f"took      {self.seconds:.1f} s"
-            + (f", {self.xrealtime:.0f} times faster than real time" if self.encoded_hours else ""),
+            f"took      {self.seconds:.1f} s" + (f", {rate}" if self.encoded_hours else ""),
             f"skipped   {len(self.skipped):,}",
         ]
         lines += [f"  {bad}" for bad in self.skipped[:max_skipped]]

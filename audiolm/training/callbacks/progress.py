@@ -10,6 +10,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
+from audiolm.progress import audio_rate
+
 _STEPS_BEFORE_ESTIMATE = 10
 
 
@@ -17,7 +19,8 @@ class StepProgressBar(TQDMProgressBar):
     """One bar over the optimiser steps of the whole training; Lightning's counts batches an epoch.
 
     Once the speed is known, a line tells the time that is left. Where the output is not a terminal
-    there is such a line every `seconds_between_lines` and no bar.
+    there is such a line every `seconds_between_lines` and no bar. A module that counts the
+    `audio_seconds` that its process has trained on is also told of in audio a minute.
 
     Args:
         refresh_rate: steps between two updates of the bar.
@@ -27,7 +30,8 @@ class StepProgressBar(TQDMProgressBar):
     def __init__(self, refresh_rate: int = 1, seconds_between_lines: float = 30.0) -> None:
         super().__init__(refresh_rate=refresh_rate)
         self.seconds_between_lines = seconds_between_lines
-        self._start = (0.0, 0)  # clock and step, once the first step, a slow one, is over
+        # Clock, step and seconds of audio, once the first step, a slow one, is over.
+        self._start = (0.0, 0, 0.0)
         self._first_step = 0
         self._last_step = 0
         self._last_line = 0.0
@@ -75,10 +79,10 @@ class StepProgressBar(TQDMProgressBar):
         now, step = time.monotonic(), trainer.global_step
         done = step - self._first_step
         if done == 1:
-            self._start = (now, step)
+            self._start = (now, step, _audio_seconds(pl_module))
             self._last_line = now
         if done == 1 + _STEPS_BEFORE_ESTIMATE:
-            self._say(self._speed(now, step))
+            self._say(self._speed(now, step, pl_module))
         elif not self.is_enabled and (
             now - self._last_line >= self.seconds_between_lines or step == trainer.max_steps
         ):
@@ -89,22 +93,31 @@ class StepProgressBar(TQDMProgressBar):
                 f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
                 for name, value in metrics.items()
             ]
-            self._say(", ".join([f"step {step}{total}", *numbers, self._speed(now, step)]))
+            speed = self._speed(now, step, pl_module)
+            self._say(", ".join([f"step {step}{total}", *numbers, speed]))
 
-    def _speed(self, now: float, step: int) -> str:
-        start, start_step = self._start
+    def _speed(self, now: float, step: int, pl_module: pl.LightningModule) -> str:
+        start, start_step, start_audio = self._start
         if step == start_step or now <= start:
             return "speed not known yet"
         rate = (step - start_step) / (now - start)
+        speed = f"{rate:.3g} steps/s"
+        audio = (_audio_seconds(pl_module) - start_audio) * self.trainer.world_size
+        if audio > 0:
+            speed += f", {audio_rate(audio, now - start)}"
         if self.trainer.max_steps <= 0 or step >= self.trainer.max_steps:
-            return f"{rate:.3g} steps/s"
-        return f"{_duration((self.trainer.max_steps - step) / rate)} left ({rate:.3g} steps/s)"
+            return speed
+        return f"{_duration((self.trainer.max_steps - step) / rate)} left ({speed})"
 
     def _say(self, line: str) -> None:
         if self.is_enabled:
             self.train_progress_bar.write(line, file=sys.stdout)
         else:
             print(line, flush=True)
+
+
+def _audio_seconds(pl_module: pl.LightningModule) -> float:
+    return float(getattr(pl_module, "audio_seconds", 0.0))
 
 
 def _duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from audiolm.batches.splits import split_by_hash
 from audiolm.files import hash64, replacing, user_path
 from audiolm.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE_BELOW_1
 from audiolm.parallel import ignore_interrupts
+from audiolm.progress import audio_rate
 from audiolm.training.codec.augment import (
     add_noise,
     add_room,
@@ -132,10 +134,10 @@ class Waveforms:
 
     def _decode(self, files: Sequence[Path], ids: Sequence[str], channels: int) -> None:
         kept, lengths, levels, bandwidths, skipped = [], [], [], [], {}
+        began = time.perf_counter()
+        bar = tqdm(files, "decoding", unit="file", leave=False)
         with replacing(self.path / "samples.f16") as temporary, temporary.open("wb") as out:
-            for file, name in zip(
-                tqdm(files, "decoding", unit="file", leave=False), ids, strict=True
-            ):
+            for file, name in zip(bar, ids, strict=True):
                 begin, length, energy = out.tell(), 0, 0.0
                 power = np.zeros(WINDOW // 2 + 1)
                 try:
@@ -159,6 +161,8 @@ class Waveforms:
                 lengths.append(length)
                 levels.append(level)
                 bandwidths.append(_bandwidth(power, self.sample_rate))
+                seconds = sum(lengths) / self.sample_rate
+                bar.set_postfix_str(audio_rate(seconds, time.perf_counter() - began), refresh=False)
         index = {
             "ids": kept,
             "lengths": lengths,

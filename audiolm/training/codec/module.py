@@ -126,6 +126,8 @@ class CodecTraining(pl.LightningModule):
             shares |= {name: self.adversarial[name] for name in ("adversarial", "features")}
         self.balancer = Balancer(shares)
         self._train = _Means()
+        self.audio_seconds = 0.0
+        """Of audio that this process has trained on."""
         self.begins_with_weights = False
 
     def begin_with(
@@ -265,6 +267,7 @@ class CodecTraining(pl.LightningModule):
 
     def training_step(self, batch: Segment, batch_idx: int) -> None:
         waveform, bandwidth = batch
+        self.audio_seconds += len(waveform) * waveform.shape[-1] / self.settings["sample_rate"]
         self._set_mel_loss()
         frozen = self.encoder_is_frozen
         with torch.no_grad() if frozen else nullcontext():

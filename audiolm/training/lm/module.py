@@ -87,6 +87,8 @@ class LanguageModelTraining(pl.LightningModule):
         self.optim = optim
         self.seed = seed
         self.clock = StepClock()
+        self.audio_seconds = 0.0
+        """Of audio that this process has trained on."""
         self.context_frames = context_frames
         self._train = self._valid = self._no_nats()  # nats, counts and frames so far
 
@@ -136,6 +138,7 @@ class LanguageModelTraining(pl.LightningModule):
         for total, new in zip(self._train, (nats.detach(), counts, frames), strict=True):
             total += new
         self.clock.count(int(frames) * self.model.num_codebooks)
+        self.audio_seconds += int(frames) / self.codec["frame_rate"]
         self.log("loss (nats per code)", mean, prog_bar=True, logger=False)
         # Divided by what a batch of full windows holds, which is the same for all batches: so a
         # code weighs the same in whatever batch, accumulated batch or process it is trained on.

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from audiolm.training.callbacks import progress
 from audiolm.training.callbacks.progress import StepProgressBar, _duration
 
 
@@ -50,8 +53,20 @@ class Toy(pl.LightningModule):
         return Batches(0, 2)
 
 
+class Heard(Toy):
+    """Counts the audio that it trains on."""
+
+    audio_seconds = 0.0
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        self.audio_seconds += 25.0
+        return super().training_step(batch, batch_idx)
+
+
 def fit(bar: StepProgressBar, max_steps: int, **settings: Any) -> pl.Trainer:
     ckpt_path = settings.pop("ckpt_path", None)
+    torch.manual_seed(0)  # of the weights, and so of the first loss
+    module = settings.pop("module", None) or Toy()
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=1,
@@ -64,8 +79,7 @@ def fit(bar: StepProgressBar, max_steps: int, **settings: Any) -> pl.Trainer:
         callbacks=[bar],
         **({"val_check_interval": 7} | settings),
     )
-    torch.manual_seed(0)  # of the weights, and so of the first loss
-    trainer.fit(Toy(), ckpt_path=ckpt_path)
+    trainer.fit(module, ckpt_path=ckpt_path)
     return trainer
 
 
@@ -121,6 +135,19 @@ def test_on_a_terminal_there_is_one_bar_over_all_steps_and_the_estimate(
     assert "| 13/15 [" in out
     assert "| 15/15 [" in out
     assert "| 1/15 [" not in out
+
+
+def test_audio_a_minute_is_that_of_the_steps_after_the_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticks = itertools.count(0, 10)  # each step takes 10 s, and trains on 25 s
+    clock = SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr(progress, "time", clock)
+    trainer = fit(StepProgressBar(seconds_between_lines=0), 14, module=Heard())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].endswith(" 0.1 steps/s, 2.5 minutes of audio a minute")
+    assert any(" left (0.1 steps/s, 2.5 minutes of audio a minute)" in line for line in lines)
+    assert trainer.global_step == 14
 
 
 def test_without_max_steps_there_is_a_speed(capsys: pytest.CaptureFixture[str]) -> None:
