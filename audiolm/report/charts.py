@@ -52,7 +52,7 @@ def loss_chart(files: RunFiles) -> Figure | None:
 
 
 def codebook_chart(files: RunFiles) -> Figure | None:
-    """Validation loss of each codebook by step, each unigram baseline as a line of its colour."""
+    """Validation loss of each codebook by step, each unigram baseline in its colour and marker."""
     codebooks = [k for k in range(64) if files.curve(f"valid/nats_per_code_k{k}")[0]]
     if not codebooks:
         return None
@@ -68,6 +68,9 @@ def codebook_chart(files: RunFiles) -> Figure | None:
         axes.plot(*thin(*files.curve(f"valid/nats_per_code_k{k}")), label=f"k{k}", **style)
         if isinstance(unigram, list) and k < len(unigram):
             axes.axhline(unigram[k], color=CYCLE[k % 10], linewidth=0.8, linestyle=(0, (5, 2)))
+            # Its marker at the right end, for those who cannot tell the colours apart.
+            at_the_end: Any = {**style, "linestyle": "", "clip_on": False}
+            axes.plot(1, unigram[k], transform=axes.get_yaxis_transform(), **at_the_end)
     if unigram is not None:
         axes.plot([], [], color="black", linewidth=0.8, linestyle=(0, (5, 2)), label="unigram")
     axes.set_xlabel("step")

@@ -68,9 +68,9 @@ def _baselines(files: RunFiles) -> Markup:
     if files.trains_a_codec:
         return Markup("none: the loss of a training of a codec has no unit")
     words = {
-        "unigram": "knowing how often each code occurs (unigram)",
+        "unigram": "knowing how often codes occur (unigram)",
         "bigram": "knowing the code before (bigram)",
-        "uniform": "guessing blindly (uniform)",
+        "uniform": "guessing (uniform)",
     }
     parts = []
     for name in baselines_of(files):

@@ -145,6 +145,11 @@ def test_samples_have_the_conditions_of_validation_clips(
     assert 0 <= metrics["clips"]["ended"] <= 1
     # Twice as long as the longest validation clip, or what was asked for.
     assert metrics["clips"]["most_seconds"] == pytest.approx(1.2)
+    page = (run / "report.html").read_text()
+    for name in ("plan.json", "evaluation.json"):  # of the training's samples, and of these
+        told = json.loads((run / name).read_text())["sample_conditions"]
+        assert told and all(set(each) == {"label"} for each in told)
+        assert f'data-source="{name}#/sample_conditions/0/label">{told[0]["label"]}<' in page
     pytest.importorskip("transformers")
     empty = f"published_models.recogniser={workplace}"
     missing = run_script("evaluate", *OPTIONS, "published=[wer]", empty)
