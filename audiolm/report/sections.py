@@ -433,7 +433,7 @@ def commands(files: RunFiles) -> list[tuple[str, str]]:
             ("evaluate", ["python", "scripts/evaluate.py", f"ckpt_path={here}"]),
         ]
         if EXPORT.is_file():
-            export = ["python", "scripts/export.py", f"ckpt_path={here}", f"out={here}/export"]
+            export = ["python", "scripts/export.py", f"ckpt_path={here}", f"out={here}/exported"]
             found.append(("export", export))
     found.append(("this page again", ["python", "scripts/report.py", f"run={here}"]))
     return [(what, as_text(shlex.join(words))) for what, words in found]

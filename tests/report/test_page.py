@@ -195,7 +195,7 @@ def test_the_command_to_export_is_there_with_its_script(
     monkeypatch.setattr(sections, "EXPORT", script)
     if there:
         script.write_text("")
-    command = f"python scripts/export.py ckpt_path={run.path} out={run.path}/export"
+    command = f"python scripts/export.py ckpt_path={run.path} out={run.path}/exported"
     assert (command in Page.read(run_page(run)).text) == there
 
 
