@@ -12,6 +12,7 @@ if __name__ == "__main__":
 
 from omegaconf import DictConfig
 
+from audiolm.cli.allocator import share_heap
 from audiolm.cli.app import start
 from audiolm.cli.app_page import check_gradio, make_app, make_workshop
 from audiolm.hub import hub_folder, is_hub_name
@@ -21,6 +22,7 @@ def main(cfg: DictConfig) -> None:
     if is_hub_name(cfg.ckpt_path):
         hub_folder(cfg.ckpt_path)  # is in the cache, before the page keeps Gradio off the network
     check_gradio()
+    share_heap()
     workshop = make_workshop(cfg)
     print(f"checkpoint {workshop.checkpoint}, step {workshop.synthesizer.trained.step:,}")
     print("starting  the page, which takes some seconds", flush=True)

@@ -11,7 +11,7 @@ import ctypes
 import platform
 
 # Numbers of mallopt's parameters, from glibc's malloc.h.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 
 
 def keep_freed_memory() -> bool:
@@ -31,4 +31,20 @@ def keep_freed_memory() -> bool:
     mallopt(_MMAP_MAX, 0)  # no block apart from the heap
     mallopt(_TRIM_THRESHOLD, 2**31 - 1)  # bytes free at its end that it may keep
     mallopt(_TOP_PAD, 64 * 2**20)  # bytes that it grows by at least
+    return True
+
+
+def share_heap() -> bool:
+    """Have threads that are started from now on take their memory from one heap.
+
+    glibc gives a new thread a heap of its own, up to eight a core, and each keeps what its thread
+    once needed. The threads of a server come and go: after 100 samples the app had three more heaps
+    of 60 MB each than after 60.
+
+    Returns:
+        as `keep_freed_memory`.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
     return True
