@@ -7,9 +7,10 @@ Hugging Face hub, where hf://OWNER/NAME stands for it.
 
 from __future__ import annotations
 
-from audiolm.cli.interrupt import stop_quietly
+from audiolm.cli.loading import start_loading
 
-stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+if __name__ == "__main__":
+    start_loading()  # the other imports take seconds
 
 from omegaconf import DictConfig
 
