@@ -89,7 +89,7 @@ class TokenBatches:
         valid_fraction: float = 0.05,
         seed: int = 0,
         num_workers: int = 0,
-        pattern: str | Pattern = "delay",
+        pattern: str | list[int] | Pattern = "delay",
         end_token: bool = False,
         vocabulary: ConditionVocabulary | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class TokenBatches:
         self.seed = seed
         self.num_workers = num_workers
         layout = pattern
-        if isinstance(layout, str):
+        if isinstance(layout, str | list):
             layout = make_pattern(layout, self.mix.num_codebooks)
 
         @lru_cache

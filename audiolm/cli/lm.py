@@ -85,7 +85,7 @@ def module_settings(cfg: DictConfig, codec: EncodecCodec) -> dict[str, Any]:
     """Arguments of `LanguageModelTraining`, but for what the model is conditioned on."""
     return {
         "model": plain(cfg.model),
-        "pattern": plain(cfg.pattern)["name"],
+        "pattern": plain(cfg.pattern).get("delays") or cfg.pattern.name,
         "codec": codec.identity(),
         "context_frames": round(cfg.context * codec.frame_rate),
         "optim": plain(cfg.optim),

@@ -220,14 +220,20 @@ def _check_conditions(
 def _read_conditions(model: AudioLM, conditions: Mapping[str, Tensor], guided: bool) -> Conditions:
     """What the decoder is given of B samples, and with guidance of B more with null conditions.
 
-    Sample by sample, with texts padded to the longest that the model knows: so a sample's
-    conditions, and with them its logits, are the same bits in every batch.
+    Sample by sample, with texts and sequences padded to the longest that the model knows: so a
+    sample's conditions, and with them its logits, are the same bits in every batch.
     """
-    assert model.conditioner is not None
-    if model.conditioner.text is not None:
+    conditioner = model.conditioner
+    assert conditioner is not None
+    if conditioner.text is not None:
         text = conditions["text"]
-        padding = model.conditioner.text.max_len - text.shape[1]
+        padding = conditioner.text.max_len - text.shape[1]
         conditions = {**conditions, "text": F.pad(text, (0, padding))}
+    if conditioner.sequence is not None:
+        sequence = conditions["sequence"]
+        padding = conditioner.max_sequence_len - sequence.shape[1]
+        padded = F.pad(sequence, (0, 0, 0, padding), value=float("nan"))
+        conditions = {**conditions, "sequence": padded}
     batches = [conditions, null_conditions(conditions)] if guided else [conditions]
     read: dict[bytes, Conditions] = {}  # usually all are the same
     parts = []

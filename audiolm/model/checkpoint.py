@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,15 @@ class TrainedModel:
 
 def build_model(
     model: dict[str, Any],
-    pattern: str,
+    pattern: str | Sequence[int],
     codec: dict[str, Any],
     context_frames: int,
     vocabulary: ConditionVocabulary | None = None,
     device: str = "cpu",
 ) -> tuple[AudioLM, Pattern]:
     """An untrained model that fits the codec, and reads windows of `context_frames` frames.
+
+    `pattern` is a name or delays, as of `make_pattern`.
 
     With an end token it holds the end token of a clip that fills the window. On the device "meta"
     it is only checked: it has no weights.

@@ -1,6 +1,6 @@
 """What a conditional model is conditioned on, by name, and these names as the tensors it reads.
 
-Letters: B batch, L length of a text, F numbers of a vector.
+Letters: B batch, L length of a text or a sequence, F numbers of a vector.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ class ConditionVocabulary:
         vector_size: F.
         drop: probability with which conditions were dropped in training; 0: never.
         text_layers: blocks of the text's encoder.
+        sequence: the column of the sequence of vectors, or None.
+        sequence_size: F of these.
+        max_sequence: vectors of the longest sequence.
+        text_encoder: what makes the sequence of a text, such as "t5"; None where the column holds
+            the vectors themselves.
     """
 
     labels: dict[str, list[str]]
@@ -45,6 +50,10 @@ class ConditionVocabulary:
     vector_size: int = 0
     drop: float = 0.1
     text_layers: int = 2
+    sequence: str | None = None
+    sequence_size: int = 0
+    max_sequence: int = 0
+    text_encoder: str | None = None
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> ConditionVocabulary:
@@ -65,8 +74,10 @@ class ConditionVocabulary:
             *self.labels,
             *(n for names in self.labels.values() for n in names),
         ]
-        optional = [column for column in (self.text, self.vector) if column is not None]
+        named = (self.text, self.vector, self.sequence, self.text_encoder)
+        optional = [name for name in named if name is not None]
         sizes = [self.max_text_len, self.vector_size, self.text_layers]
+        sizes += [self.sequence_size, self.max_sequence]
         if not (
             all(isinstance(string, str) for string in strings + optional)
             and all(isinstance(size, int) and size >= 0 for size in sizes)
@@ -85,7 +96,8 @@ class ConditionVocabulary:
     @property
     def columns(self) -> list[str]:
         """All conditions, by name."""
-        return [*self.labels, *(column for column in (self.text, self.vector) if column)]
+        more = (self.text, self.vector, self.sequence)
+        return [*self.labels, *(column for column in more if column)]
 
     def make_conditioner(self, embed_dim: int, num_heads: int, dropout: float) -> Conditioner:
         """The untrained part of the model that reads the tensors."""
@@ -98,12 +110,15 @@ class ConditionVocabulary:
             self.text_layers,
             num_heads,
             dropout,
+            self.sequence_size,
+            self.max_sequence,
         )
 
     def encode(self, conditions: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """The conditions of B recordings, by column, as `conditioning` describes it.
 
-        A vector is a list of numbers, also written as JSON.
+        A vector is a list of numbers, also written as JSON; a sequence is one of vectors, a tensor
+        or an array (L, F).
 
         Raises:
             ValueError: for columns, names and vectors that this model does not have, for a text
@@ -146,6 +161,8 @@ class ConditionVocabulary:
                 known[self.text] = text
         if self.vector and values.get(self.vector) is not None:
             known[self.vector] = values[self.vector]
+        if self.sequence and values.get(self.sequence) is not None:
+            known[self.sequence] = values[self.sequence]
         return self._row(known)
 
     def readable(self, text: str) -> str:
@@ -175,6 +192,13 @@ class ConditionVocabulary:
                 torch.full((self.vector_size,), float("nan"))
                 if value is None
                 else vector_of(value, self.vector, self.vector_size)
+            )
+        if self.sequence:
+            value = values.get(self.sequence)
+            row["sequence"] = (
+                torch.full((1, self.sequence_size), float("nan"))
+                if value is None
+                else sequence_of(value, self.sequence, self.sequence_size, self.max_sequence)
             )
         return row
 
@@ -230,9 +254,39 @@ def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
     return vector
 
 
+def sequence_of(value: Any, column: str, size: int, most: int) -> Tensor:
+    """The vectors (L, F) float32 of an array, a tensor or lists.
+
+    Raises:
+        ValueError: for what is not finite vectors of `size` numbers, and for more than `most`.
+    """
+    try:
+        sequence = torch.as_tensor(value, dtype=torch.float32)
+    except (ValueError, TypeError, RuntimeError):
+        sequence = torch.empty(0)
+    if sequence.ndim != 2 or not len(sequence) or not bool(torch.isfinite(sequence).all()):
+        raise ValueError(
+            f"{column}={str(value)[:40]!r} is not a sequence of finite vectors; give numbers of "
+            f"shape (vectors, {size})"
+        )
+    if sequence.shape[1] != size:
+        raise ValueError(
+            f"{column} has vectors of {sequence.shape[1]} numbers, this model wants {size}"
+        )
+    if len(sequence) > most:
+        raise ValueError(
+            f"{column} has {len(sequence)} vectors, this model looks at {most} at most; shorten it"
+        )
+    return sequence
+
+
 def stack_rows(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Rows as one batch; texts are padded to the longest."""
+    """Rows as one batch; texts and sequences are padded to the longest."""
     return {
-        name: torch.nn.utils.rnn.pad_sequence([row[name] for row in rows], batch_first=True)
-        for name in rows[0]
+        name: torch.nn.utils.rnn.pad_sequence(
+            [row[name] for row in rows],
+            batch_first=True,
+            padding_value=float("nan") if first.is_floating_point() else 0,
+        )
+        for name, first in rows[0].items()
     }

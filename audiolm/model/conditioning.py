@@ -1,4 +1,4 @@
-"""What a model is conditioned on beside the codes: labels, a text, a vector.
+"""What a model is conditioned on beside the codes: labels, a text, a vector, a sequence of them.
 
 Conditions travel as plain tensors, of B recordings:
 
@@ -6,14 +6,17 @@ Conditions travel as plain tensors, of B recordings:
     text     (B, L) int64         START, then the numbers of characters, then PADDING;
                                   START alone: none
     vector   (B, F) float32       a precomputed embedding; NaN: none
+    sequence (B, L, F) float32    vectors, such as an encoder's of a text, then NaN for padding; NaN
+                                  alone: none
 
 A model turns them into `Conditions` once, for all of its steps. Labels, vector and the mean of the
 encoded text are added to the input of every step: so the decoder needs no steps for them, and they
 are not forgotten in recordings without end. Text is encoded by Transformer blocks that are not
-causal, and every block of the decoder looks at it by cross-attention besides.
+causal, and every block of the decoder looks at it by cross-attention besides. A sequence of vectors
+is only looked at, as in MusicGen: one linear layer makes them as wide as the model.
 
-Letters: B batch, L length of a text, F numbers of a vector, S sequence steps, D model width,
-H heads, E head width.
+Letters: B batch, L length of a text or a sequence, F numbers of a vector, S sequence steps, D model
+width, H heads, E head width.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ class Conditions:
 
     Attributes:
         added: (B, 1, D), to the input of every step.
-        memory: keys and values (B, H, L, E) of the text, one pair a block; empty without text.
-        hidden: (B, 1, 1, L) boolean, True over padding; None without text.
+        memory: keys and values (B, H, L, E) of the text or sequence, one pair a block; or empty.
+        hidden: (B, 1, 1, L) boolean, True over padding, which is at the end; None without memory.
     """
 
     added: Tensor
@@ -49,7 +52,7 @@ class Conditions:
     hidden: Tensor | None
 
     def text_of(self, block: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Keys, values and mask of the text that this block looks at; None without text."""
+        """Keys, values and mask of the memory that this block looks at; None without one."""
         if self.hidden is None:
             return None
         return (*self.memory[block], self.hidden)
@@ -116,7 +119,9 @@ def _without(conditions: Mapping[str, Tensor], dropped: Tensor) -> dict[str, Ten
         here = dropped.to(values.device)
         if name == "text":
             here = here & (torch.arange(values.shape[1], device=values.device) > 0)  # keeps START
-        kept[name] = values.masked_fill(here, float("nan") if name == "vector" else 0)
+        if name == "sequence":
+            here = here[:, :, None]
+        kept[name] = values.masked_fill(here, float("nan") if values.is_floating_point() else 0)
     return kept
 
 
@@ -195,6 +200,11 @@ class Conditioner(nn.Module):
         text_layers: blocks of the text's encoder.
         num_heads: H, of these; must divide D.
         dropout: probability, in the text's encoder.
+        sequence_size: F of a sequence of vectors; 0 for none.
+        max_sequence_len: vectors of the longest sequence.
+
+    Raises:
+        ValueError: for a text and a sequence: blocks look at one memory.
     """
 
     def __init__(
@@ -207,8 +217,16 @@ class Conditioner(nn.Module):
         text_layers: int = 2,
         num_heads: int = 4,
         dropout: float = 0.0,
+        sequence_size: int = 0,
+        max_sequence_len: int = 0,
     ) -> None:
         super().__init__()
+        if num_characters and sequence_size:
+            raise ValueError(
+                "a model looks at a text or at a sequence of vectors, not at both; leave out "
+                "conditioning.text or conditioning.sequence"
+            )
+        self.embed_dim = embed_dim
         self.label_sizes = tuple(label_sizes)
         self.vector_size = vector_size
         # One table, in which each column has its own rows, its first one for "none".
@@ -227,6 +245,8 @@ class Conditioner(nn.Module):
             else None
         )
         self.summary = nn.Linear(embed_dim, embed_dim, bias=False) if num_characters else None
+        self.max_sequence_len = max_sequence_len
+        self.sequence = nn.Linear(sequence_size, embed_dim) if sequence_size else None
         # What is added starts no larger than the embeddings of the codes, which it would drown.
         if self.summary is not None:
             nn.init.normal_(self.summary.weight, std=0.02 / embed_dim**0.5)
@@ -236,14 +256,19 @@ class Conditioner(nn.Module):
             nn.init.normal_(self.vector.weight, std=0.02 / vector_size**0.5)
             nn.init.zeros_(self.vector.bias)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the decoder's blocks have something to look at."""
+        return self.text is not None or self.sequence is not None
+
     def forward(
         self, conditions: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """What is added to every step (B, 1, D), the encoded text (B, L, D) and its mask.
+        """What is added to every step (B, 1, D), what is looked at (B, L, D) and its mask.
 
-        The mask is (B, 1, 1, L), True over padding; text and mask are None without text.
+        The mask is (B, 1, 1, L), True over padding; the two are None without text and sequence.
         """
-        parts, text, hidden = [], None, None
+        parts, memory, hidden = [], None, None
         if self.labels is not None:
             parts.append(self.labels(conditions["labels"] + self.firsts).sum(dim=1))
         if self.vector is not None and self.no_vector is not None:
@@ -252,10 +277,32 @@ class Conditioner(nn.Module):
             made = self.vector(vector.nan_to_num().to(self.vector.weight.dtype))
             parts.append(torch.where(given, made, self.no_vector))
         if self.text is not None and self.summary is not None:
-            text, hidden = self.text(conditions["text"])
+            memory, hidden = self.text(conditions["text"])
             letters = ~hidden[:, 0, 0, :, None]
-            parts.append(self.summary((text * letters).sum(dim=1) / letters.sum(dim=1)))
-        return torch.stack(parts).sum(dim=0)[:, None], text, hidden
+            parts.append(self.summary((memory * letters).sum(dim=1) / letters.sum(dim=1)))
+        if self.sequence is not None:
+            memory, hidden = self._read_sequence(self.sequence, conditions["sequence"])
+        if not parts:
+            batch = len(next(iter(conditions.values())))
+            parts = [self.firsts.new_zeros(batch, self.embed_dim, dtype=self._dtype)]
+        return torch.stack(parts).sum(dim=0)[:, None], memory, hidden
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    def _read_sequence(self, layer: nn.Linear, sequence: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, L, F) to (B, L, D) and the mask (B, 1, 1, L).
+
+        Where there is none, one vector of zeros is looked at: values have no bias, so that the
+        attention then adds nothing, as in MusicGen's unconditional pass.
+        """
+        padding = ~torch.isfinite(sequence).all(dim=2)
+        vectors = layer(sequence.nan_to_num(0.0, 0.0, 0.0).to(layer.weight.dtype))
+        vectors = vectors.masked_fill(padding[:, :, None], 0.0)
+        hidden = padding.clone()
+        hidden[:, 0] = False  # a softmax needs something to look at
+        return vectors, hidden[:, None, None, :]
 
     def nothing(self, batch: int) -> dict[str, Tensor]:
         """Null conditions of `batch` recordings."""
@@ -266,4 +313,7 @@ class Conditioner(nn.Module):
             conditions["vector"] = torch.full((batch, self.vector_size), float("nan"))
         if self.text is not None:
             conditions["text"] = torch.full((batch, 1), START)
+        if self.sequence is not None:
+            shape = (batch, 1, self.sequence.in_features)
+            conditions["sequence"] = torch.full(shape, float("nan"))
         return conditions

@@ -36,10 +36,12 @@ class AudioLM(nn.Module):
         embed_dim: D.
         num_layers: Transformer blocks.
         num_heads: attention heads; must divide `embed_dim`.
-        feedforward_dim: hidden width of the feed-forward; None takes 8/3 D.
+        feedforward_dim: hidden width of the feed-forward; None takes 8/3 D, of a plain one 4 D.
         dropout: probability, on the summed embeddings and inside the blocks.
         attn_dropout: probability, on the attention weights (see `Transformer`).
-        positions: "rotary", "sinusoidal" or "learned".
+        positions: "rotary", "sinusoidal", "cosine_sine" or "learned".
+        norm: "rms" or "layer".
+        feedforward: "swiglu" or "gelu".
         kernel: attention's kernel, a name in `attention.KERNELS`.
         gradient_checkpointing: trade time for memory (see `Transformer`).
         end_token: whether an end token (EOS) is predicted behind a clip.
@@ -50,7 +52,7 @@ class AudioLM(nn.Module):
         special: the id of empty cells (see `patterns`).
 
     Raises:
-        ValueError: for heads that do not divide the width, unknown positions or kernel.
+        ValueError: for heads that do not divide the width, and names that are unknown.
     """
 
     offsets: Tensor
@@ -67,6 +69,8 @@ class AudioLM(nn.Module):
         dropout: float = 0.0,
         attn_dropout: float = 0.0,
         positions: str = "rotary",
+        norm: str = "rms",
+        feedforward: str = "swiglu",
         kernel: str = "auto",
         gradient_checkpointing: bool = False,
         end_token: bool = False,
@@ -94,9 +98,11 @@ class AudioLM(nn.Module):
             dropout=dropout,
             attn_dropout=attn_dropout,
             positions=positions,
+            norm=norm,
+            feedforward=feedforward,
             kernel=kernel,
             gradient_checkpointing=gradient_checkpointing,
-            cross_attention=conditioner is not None and conditioner.text is not None,
+            cross_attention=conditioner is not None and conditioner.has_memory,
         )
         self.conditioner = conditioner
         self.heads = nn.Linear(embed_dim, num_codebooks * self.num_outputs, bias=False)
@@ -126,11 +132,11 @@ class AudioLM(nn.Module):
         """What the decoder is given of B recordings, made once for all steps of theirs."""
         assert self.conditioner is not None
         conditions = {name: c.to(self.heads.weight.device) for name, c in conditions.items()}
-        added, text, hidden = self.conditioner(conditions)
-        if text is None:
+        added, memory, hidden = self.conditioner(conditions)
+        if memory is None:
             return Conditions(added, [], None)
         blocks = [block.cross_attention for block in self.transformer.blocks]
-        return Conditions(added, [b.read(text) for b in blocks if b is not None], hidden)
+        return Conditions(added, [b.read(memory) for b in blocks if b is not None], hidden)
 
     def extend(
         self,

@@ -1,7 +1,8 @@
-"""Root mean square normalisation."""
+"""Normalisation of what a block reads: by root mean square, or LayerNorm."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,3 +57,7 @@ class _RMSNorm(torch.autograd.Function):
         along = (product @ weight.to(product.dtype) / len(weight)).view(rstd.shape)
         grad_x = (gradient * weight).addcmul_(normed, along, value=-1).mul_(rstd)
         return grad_x.to(ctx.dtype), grad_weight, None, None
+
+
+NORMS: dict[str, Callable[[int], RMSNorm | nn.LayerNorm]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
+"""Makes a norm of a width: with a weight; "layer", as in MusicGen, with mean and bias besides."""

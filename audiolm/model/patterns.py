@@ -15,7 +15,8 @@ as `frame` in cell (k, s), `.` for the special id, K = 3:
 
     delay           k0  0 1 2 3 . .         S = T + K - 1: a code sees the coarser codes
                     k1  . 0 1 2 3 .         of its own frame (Copet et al. 2023, MusicGen)
-                    k2  . . 0 1 2 3
+                    k2  . . 0 1 2 3         delays of one's own: MusicGen's stereo models have
+                                            0,0,1,1,... for the left and right of each codebook
 
     flatten         k0  0 . . 1 . . 2 . . 3 . .     S = K * T: exact, and K times the steps
                     k1  . 0 . . 1 . . 2 . . 3 .
@@ -30,6 +31,7 @@ Letters: B batch, K codebooks, T codec frames, S sequence steps, V codes in a co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -105,12 +107,14 @@ class CoarseFirstPattern:
 PATTERNS = ("parallel", "delay", "flatten", "coarse_first")
 
 
-def make_pattern(name: str, num_codebooks: int) -> Pattern:
-    """The pattern of that name for K codebooks.
+def make_pattern(name: str | Sequence[int], num_codebooks: int) -> Pattern:
+    """The pattern of that name, or of these delays in frames, for K codebooks.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name, and for delays that are not K, begin above 0 or fall.
     """
+    if not isinstance(name, str):
+        return _delayed(name, num_codebooks)
     if name == "parallel":
         return StridedPattern(1, (0,) * num_codebooks)
     if name == "delay":
@@ -120,6 +124,21 @@ def make_pattern(name: str, num_codebooks: int) -> Pattern:
     if name == "coarse_first":
         return CoarseFirstPattern(num_codebooks)
     raise ValueError(f"pattern={short(repr(name))} is unknown; choose one of {', '.join(PATTERNS)}")
+
+
+def _delayed(delays: Sequence[int], num_codebooks: int) -> StridedPattern:
+    offsets = tuple(delays)
+    if len(offsets) != num_codebooks:
+        raise ValueError(
+            f"pattern.delays={list(offsets)} are {len(offsets)} for {num_codebooks} codebooks; "
+            f"give one a codebook"
+        )
+    whole = all(isinstance(delay, int) and not isinstance(delay, bool) for delay in offsets)
+    if not whole or offsets[0] != 0 or list(offsets) != sorted(offsets):
+        raise ValueError(
+            f"pattern.delays={list(offsets)} must be whole numbers that begin with 0 and never fall"
+        )
+    return StridedPattern(1, offsets)
 
 
 def num_steps(positions: Tensor) -> int:

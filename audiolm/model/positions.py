@@ -1,10 +1,11 @@
-"""How a step knows where it stands: rotary, sinusoidal or learned positions.
+"""How a step knows where it stands: rotary, sinusoidal (in two layouts) or learned positions.
 
 Letters: B batch, H heads, S sequence steps, D model width, E head width.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -107,6 +108,43 @@ class SinusoidalPositions(nn.Module):
         angles = torch.arange(max_seq_len, dtype=torch.float64)[:, None] * frequencies
         table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :embed_dim]
         self.register_buffer("table", table.float(), persistent=False)
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """Add positions `first`, `first` + 1, ... to (B, S, D)."""
+        return x + self.table[first : first + x.shape[1]]
+
+
+class CosineSinePositions(nn.Module):
+    """Sinusoidal positions as MusicGen has them: all cosines first, then all sines.
+
+    Channel i < D / 2 turns by position / 10000^(i / (D / 2 - 1)).
+
+    Args:
+        embed_dim: D, even and at least 4.
+        max_seq_len: the largest number of positions.
+
+    Raises:
+        ValueError: for another `embed_dim`.
+
+    Source: Copet et al. 2023, "Simple and Controllable Music Generation", whose code they are from.
+    """
+
+    table: Tensor
+
+    def __init__(self, embed_dim: int, max_seq_len: int) -> None:
+        super().__init__()
+        if embed_dim % 2 != 0 or embed_dim < 4:
+            raise ValueError(
+                f"positions=cosine_sine need an even width of at least 4, not {embed_dim}; choose "
+                f"another embed_dim, or positions=sinusoidal"
+            )
+        half = embed_dim // 2
+        # In float32, unlike the others: published weights were trained on these very numbers.
+        slowness = math.log(10_000) / (half - 1)
+        frequencies = torch.exp(torch.arange(half).float() * -slowness)
+        angles = torch.arange(max_seq_len).float()[:, None] * frequencies
+        table = torch.cat([angles.cos(), angles.sin()], dim=-1)
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """Add positions `first`, `first` + 1, ... to (B, S, D)."""

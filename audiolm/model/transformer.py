@@ -1,4 +1,4 @@
-"""A decoder-only Transformer: pre-norm blocks of causal attention and a gated feed-forward.
+"""A decoder-only Transformer: pre-norm blocks of causal attention and a feed-forward.
 
 Letters: B batch, S sequence steps, D model width, H heads.
 """
@@ -15,17 +15,40 @@ from torch.utils.checkpoint import checkpoint
 from audiolm.model.attention import CausalSelfAttention, CrossAttention
 from audiolm.model.cache import KeyValueCache
 from audiolm.model.conditioning import Conditions
-from audiolm.model.feedforward import GatedFeedForward, feedforward_width
-from audiolm.model.norm import RMSNorm
-from audiolm.model.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from audiolm.model.feedforward import (
+    FEEDFORWARDS,
+    FeedForward,
+    GatedFeedForward,
+    feedforward_width,
+)
+from audiolm.model.norm import NORMS
+from audiolm.model.positions import (
+    CosineSinePositions,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
 
-POSITIONS = ("rotary", "sinusoidal", "learned")
+ADDED_POSITIONS: dict[str, type[SinusoidalPositions | CosineSinePositions | LearnedPositions]] = {
+    "sinusoidal": SinusoidalPositions,
+    "cosine_sine": CosineSinePositions,
+    "learned": LearnedPositions,
+}
+"""Those that are added to the input; rotary ones the attention has."""
+POSITIONS = ("rotary", *ADDED_POSITIONS)
 
 
 class Block(nn.Module):
     """Attention, then feed-forward, each on a normalised copy that is added back.
 
-    Between the two, attention to an encoded text where there is one.
+    Between the two, attention to a memory, such as an encoded text, where there is one.
+
+    Args:
+        attention: of the block.
+        feedforward: of the block.
+        embed_dim: D.
+        cross_attention: to the memory.
+        norm: name in `norm.NORMS`.
 
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture" (pre-norm).
     """
@@ -33,16 +56,18 @@ class Block(nn.Module):
     def __init__(
         self,
         attention: CausalSelfAttention,
-        feedforward: GatedFeedForward,
+        feedforward: GatedFeedForward | FeedForward,
         embed_dim: int,
         cross_attention: CrossAttention | None = None,
+        norm: str = "rms",
     ) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(embed_dim)
+        make_norm = NORMS[norm]
+        self.attention_norm = make_norm(embed_dim)
         self.attention = attention
-        self.cross_norm = None if cross_attention is None else RMSNorm(embed_dim)
+        self.cross_norm = None if cross_attention is None else make_norm(embed_dim)
         self.cross_attention = cross_attention
-        self.feedforward_norm = RMSNorm(embed_dim)
+        self.feedforward_norm = make_norm(embed_dim)
         self.feedforward = feedforward
 
     def forward(
@@ -59,17 +84,6 @@ class Block(nn.Module):
         return x + self.feedforward(self.feedforward_norm(x))  # type: ignore[no-any-return]
 
 
-def _added_positions(
-    name: str, embed_dim: int, max_seq_len: int
-) -> SinusoidalPositions | LearnedPositions | None:
-    """What is added to the input; None for rotary positions, which the attention has."""
-    if name == "sinusoidal":
-        return SinusoidalPositions(embed_dim, max_seq_len)
-    if name == "learned":
-        return LearnedPositions(embed_dim, max_seq_len)
-    return None
-
-
 class Transformer(nn.Module):
     """`num_layers` blocks between positions and a last norm.
 
@@ -78,20 +92,22 @@ class Transformer(nn.Module):
         num_layers: blocks.
         num_heads: H; must divide `embed_dim`.
         max_seq_len: the longest sequence in steps.
-        feedforward_dim: hidden width of the feed-forward; None takes 8/3 D, rounded up to a
-            multiple of 32, which has the parameters of a plain feed-forward of 4 D.
+        feedforward_dim: hidden width of the feed-forward; None takes that of `feedforward_width`.
         dropout: probability, for the outputs of attention and feed-forward.
         attn_dropout: probability, for the attention weights. Generating random numbers for the S x
             S weights of every head took a third of a training step on a CPU, so it is off unless
             asked for.
-        positions: "rotary", "sinusoidal" or "learned".
+        positions: one of `POSITIONS`.
+        norm: name in `norm.NORMS`.
+        feedforward: name in `feedforward.FEEDFORWARDS`.
         kernel: attention's kernel, a name in `attention.KERNELS`.
         gradient_checkpointing: keep only the input of each block for the backward pass, which
             computes the rest again: about a third slower, for contexts that do not fit otherwise.
         cross_attention: whether blocks look at a memory (see `Conditions`).
 
     Raises:
-        ValueError: for unknown positions or kernel, or heads that do not divide the width.
+        ValueError: for unknown positions, norm, feed-forward or kernel, or heads that do not
+            divide the width.
 
     Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost" (checkpointing).
     """
@@ -106,6 +122,8 @@ class Transformer(nn.Module):
         dropout: float = 0.0,
         attn_dropout: float = 0.0,
         positions: str = "rotary",
+        norm: str = "rms",
+        feedforward: str = "swiglu",
         kernel: str = "auto",
         gradient_checkpointing: bool = False,
         cross_attention: bool = False,
@@ -115,13 +133,19 @@ class Transformer(nn.Module):
             raise ValueError(
                 f"num_layers={num_layers} and num_heads={num_heads} must each be at least 1"
             )
-        if positions not in POSITIONS:
-            raise ValueError(f"positions={positions!r} is unknown; choose one of {POSITIONS}")
+        for name, value, known in (
+            ("positions", positions, POSITIONS),
+            ("norm", norm, NORMS),
+            ("feedforward", feedforward, FEEDFORWARDS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(known)}")
         if feedforward_dim is None:
-            feedforward_dim = feedforward_width(embed_dim)
+            feedforward_dim = feedforward_width(embed_dim, feedforward)
         elif not isinstance(feedforward_dim, int) or feedforward_dim < 1:
             raise ValueError(f"feedforward_dim={feedforward_dim} must be a whole number above 0")
-        self.positions = _added_positions(positions, embed_dim, max_seq_len)
+        added = ADDED_POSITIONS.get(positions)
+        self.positions = None if added is None else added(embed_dim, max_seq_len)
         blocks = []
         for _ in range(num_layers):
             rotary = None
@@ -136,14 +160,14 @@ class Transformer(nn.Module):
                 kernel=kernel,
                 rotary=rotary,
             )
-            feedforward = GatedFeedForward(embed_dim, feedforward_dim, dropout)
+            between = FEEDFORWARDS[feedforward](embed_dim, feedforward_dim, dropout)
             cross = CrossAttention(embed_dim, num_heads, dropout) if cross_attention else None
-            blocks.append(Block(attention, feedforward, embed_dim, cross))
+            blocks.append(Block(attention, between, embed_dim, cross, norm))
         self.gradient_checkpointing = gradient_checkpointing
         self.max_seq_len = max_seq_len
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]
-        self.last_norm = RMSNorm(embed_dim)
+        self.last_norm = NORMS[norm](embed_dim)
         self._initialise()
 
     def forward(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from audiolm.model.checkpoint import check_format, read_checkpoint
 from audiolm.model.condition_vocabulary import ConditionVocabulary
+from audiolm.model.language_model import AudioLM
 from audiolm.run_folder import RunFolder
 from audiolm.tokens import ClipSet, Mix, audio_keys
 
@@ -78,7 +80,7 @@ def comparable(settings: dict[str, Any], conditioning: dict[str, Any]) -> dict[s
     codec = settings["codec"]
     data = settings["data"] or {}
     return {
-        **{f"model.{k}": v for k, v in settings["model"].items() if k not in HOW_NOT_WHAT},
+        **{f"model.{k}": v for k, v in _complete(settings["model"]).items()},
         "pattern": settings["pattern"],
         "context": round(settings["context_frames"] / codec["frame_rate"], 2),
         "codec": f"{codec['fingerprint']} with {codec['num_codebooks']} codebooks",
@@ -89,6 +91,15 @@ def comparable(settings: dict[str, Any], conditioning: dict[str, Any]) -> dict[s
         **{f"data.{k}": data.get(k) for k in DATA_SETTINGS if k in data},
         "data.mix, weights of the stores": list(data.get("stores", {}).values()),
     }
+
+
+def _complete(model: dict[str, Any]) -> dict[str, Any]:
+    """What the model is, also where the settings are of a version that knew fewer of them."""
+    arguments = inspect.signature(AudioLM).parameters.values()
+    # What follows from codec, pattern and conditions is no setting of the model's.
+    known = {a.name: a.default for a in arguments if a.default is not a.empty}
+    known.pop("conditioner")
+    return {k: v for k, v in (known | model).items() if k not in HOW_NOT_WHAT}
 
 
 def describe_clips(mix: Mix) -> list[dict[str, Any]]:

@@ -37,12 +37,18 @@ struct Matrix {
     const float *scales;  // (outputs,), to multiply outputs by, or null
 };
 
+// By root mean square, or with a bias LayerNorm.
+struct Norm {
+    const float *weight;  // (D,)
+    const float *bias;    // (D,), or null
+};
+
 struct Layer {
-    const float *attention_norm, *feedforward_norm;  // (D,)
-    Matrix qkv, out, gate, value, feedforward_out;
+    Norm attention_norm, feedforward_norm;
+    Matrix qkv, out, gate, value /* or null: GELU in place of SwiGLU */, feedforward_out;
     float *keys, *values;  // (B, H, capacity, E)
-    // Attention to a text, or null: norm (D,), matrices, and the text's keys and values (B, H, L, E).
-    const float *cross_norm;
+    // Attention to a text, or null: norm, matrices, and the text's keys and values (B, H, L, E).
+    Norm cross_norm;
     Matrix cross_query, cross_out;
     const float *text_keys, *text_values;
 };
@@ -52,7 +58,7 @@ struct Model {
     float epsilon;
     const float *embedding;  // (K * (V + 1), D)
     const Layer *layer;
-    const float *last_norm;  // (D,)
+    Norm last_norm;
     Matrix head;             // (K * V, D)
 };
 
@@ -248,11 +254,21 @@ void product(const Matrix &matrix, int64_t inputs, const float *x, int64_t x_str
     }
 }
 
-void normalise(const float *x, const float *weight, float epsilon, int64_t width, int64_t stride,
+void normalise(const float *x, Norm norm, float epsilon, int64_t width, int64_t stride,
                int64_t rows, float *y) {
     for (int64_t b = 0; b < rows; b++, x += stride, y += stride) {
-        const float scale = 1.0f / std::sqrt(dot(x, x, width) / float(width) + epsilon);
-        for (int64_t i = 0; i < width; i++) y[i] = x[i] * scale * weight[i];
+        if (!norm.bias) {
+            const float scale = 1.0f / std::sqrt(dot(x, x, width) / float(width) + epsilon);
+            for (int64_t i = 0; i < width; i++) y[i] = x[i] * scale * norm.weight[i];
+            continue;
+        }
+        // The mean first: sum(x^2) - sum(x)^2 would lose what a far mean leaves of the variance.
+        double total = 0;
+        for (int64_t i = 0; i < width; i++) total += x[i];
+        const float mean = float(total / double(width));
+        for (int64_t i = 0; i < width; i++) y[i] = x[i] - mean;
+        const float scale = 1.0f / std::sqrt(dot(y, y, width) / float(width) + epsilon);
+        for (int64_t i = 0; i < width; i++) y[i] = y[i] * scale * norm.weight[i] + norm.bias[i];
     }
 }
 
@@ -331,6 +347,12 @@ void gate(const float *gates, const float *values, int64_t count, float *out) {
     }
 }
 
+// GELU, with the error function itself
+void gelu(const float *x, int64_t count, float *out) {
+    for (int64_t i = 0; i < count; i++)
+        out[i] = 0.5f * x[i] * (1.0f + std::erf(x[i] * 0.707106781f));
+}
+
 struct Step {
     int64_t rows;
     const int64_t *codes;            // (B, K)
@@ -395,7 +417,7 @@ void work(const Model &m, const Step &s, int64_t thread, int64_t threads) {
 #pragma omp barrier
         product<Kind, true>(layer.out, D, mixed, DD, x, DD, B, of_width);
 #pragma omp barrier
-        if (layer.cross_norm) {
+        if (layer.cross_norm.weight) {
             normalise(x, layer.cross_norm, m.epsilon, D, DD, B, normal);
             product<Kind, false>(layer.cross_query, D, normal, DD, qkv, 3 * D, B, of_width);
 #pragma omp barrier
@@ -411,10 +433,13 @@ void work(const Model &m, const Step &s, int64_t thread, int64_t threads) {
         }
         normalise(x, layer.feedforward_norm, m.epsilon, D, DD, B, normal);
         product<Kind, false>(layer.gate, D, normal, DD, gates, F, B, of_inner);
-        product<Kind, false>(layer.value, D, normal, DD, values, F, B, of_inner);
-        for (int64_t b = 0; b < B; b++)
-            gate(gates + b * F + of_inner.first, values + b * F + of_inner.first,
-                 of_inner.last - of_inner.first, gated + b * FF + of_inner.first);
+        const bool is_gated = layer.value.weights;
+        if (is_gated) product<Kind, false>(layer.value, D, normal, DD, values, F, B, of_inner);
+        for (int64_t b = 0; b < B; b++) {
+            const int64_t at = b * F + of_inner.first, count = of_inner.last - of_inner.first;
+            float *const to = gated + b * FF + of_inner.first;
+            is_gated ? gate(gates + at, values + at, count, to) : gelu(gates + at, count, to);
+        }
 #pragma omp barrier
         product<Kind, true>(layer.feedforward_out, F, gated, FF, x, DD, B, of_width);
 #pragma omp barrier

@@ -12,6 +12,7 @@ from audiolm.generation.engines.build import load_library
 from audiolm.generation.engines.compiled import CompiledDecodeStep
 from audiolm.generation.engines.decode_step import DecodeStep
 from audiolm.generation.engines.eager import EagerDecodeStep
+from audiolm.generation.engines.known import check_known, is_known
 from audiolm.generation.engines.native import NativeDecodeStep, PackedWeights, check_native
 from audiolm.generation.engines.rounding import round_weights
 from audiolm.model.conditioning import Conditions
@@ -39,7 +40,8 @@ def choose_engine(engine: str, model: AudioLM, num_steps: int | None) -> str:
     if engine != "auto":
         return engine
     if model.heads.weight.device.type == "cuda":
-        return "compiled" if num_steps is None or num_steps >= COMPILED_STEPS else "eager"
+        pays = num_steps is None or num_steps >= COMPILED_STEPS
+        return "compiled" if pays and is_known(model) else "eager"
     return "eager" if why_not_native(model) else "native"
 
 
@@ -75,6 +77,8 @@ class Engine:
         if model.training:
             raise ValueError("the model is in training mode, with dropout: call model.eval() first")
         self.name = choose_engine(name, model, num_steps)
+        if self.name == "compiled":
+            check_known(model, self.name)
         self.model = round_weights(model, weights)
         self._packed = PackedWeights(self.model, weights) if self.name == "native" else None
 

@@ -11,23 +11,30 @@ from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from audiolm.generation.engines.build import load_library
+from audiolm.generation.engines.known import check_known
 from audiolm.generation.engines.rounding import WEIGHTS, quantise_rows
 from audiolm.model.cache import KeyValueCache
 from audiolm.model.conditioning import Conditions
+from audiolm.model.feedforward import GatedFeedForward
 from audiolm.model.language_model import AudioLM
+from audiolm.model.norm import RMSNorm
 
 
 class _Matrix(Structure):
     _fields_ = (("weights", c_void_p), ("scales", c_void_p))
 
 
+class _Norm(Structure):
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+
+
 class _Layer(Structure):
     _fields_ = (
-        ("attention_norm", c_void_p),
-        ("feedforward_norm", c_void_p),
+        ("attention_norm", _Norm),
+        ("feedforward_norm", _Norm),
         ("qkv", _Matrix),
         ("out", _Matrix),
         ("gate", _Matrix),
@@ -35,7 +42,7 @@ class _Layer(Structure):
         ("feedforward_out", _Matrix),
         ("keys", c_void_p),
         ("values", c_void_p),
-        ("cross_norm", c_void_p),
+        ("cross_norm", _Norm),
         ("cross_query", _Matrix),
         ("cross_out", _Matrix),
         ("text_keys", c_void_p),
@@ -57,7 +64,7 @@ class _Model(Structure):
         ("epsilon", c_float),
         ("embedding", c_void_p),
         ("layer", POINTER(_Layer)),
-        ("last_norm", c_void_p),
+        ("last_norm", _Norm),
         ("head", _Matrix),
     )
 
@@ -125,6 +132,11 @@ class NativeDecodeStep:
 
     def _point_at_text(self, conditions: Conditions, hidden: Tensor) -> None:
         self.text_used = (~hidden).sum(dim=-1).flatten()
+        if bool((hidden[..., :-1] & ~hidden[..., 1:]).any()):
+            raise ValueError(
+                "engine=native takes padding at the end of a condition, and this one has some "
+                "before it; pass engine=eager"
+            )
         for layer, pair in zip(self.layers, conditions.memory, strict=True):
             keys, values = (tensor.contiguous() for tensor in pair)
             self.text += [keys, values]
@@ -160,6 +172,7 @@ class NativeDecodeStep:
 
 def check_native(model: AudioLM) -> None:
     """Raise ValueError for a model that the native step cannot compute."""
+    check_known(model, "native")
     weight = model.heads.weight
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         raise ValueError(
@@ -189,28 +202,34 @@ class PackedWeights:
         self.kept: list[Tensor] = []  # what the structures point at
         trunk = model.transformer
         self.embedding = self._copy(model.embedding.weight)
-        self.last_norm = self._copy(trunk.last_norm.weight)
+        self.last_norm = self._norm(trunk.last_norm)
         self.head = self._matrix(model.heads.weight)
         self.layers = []
         for block in trunk.blocks:
-            gate, value = block.feedforward.in_proj.weight.chunk(2)
+            inner = block.feedforward.in_proj.weight
+            parts = inner.chunk(2) if isinstance(block.feedforward, GatedFeedForward) else [inner]
+            gate, value = [*map(self._matrix, parts), _Matrix()][:2]
             layer = _Layer(
-                self._copy(block.attention_norm.weight),
-                self._copy(block.feedforward_norm.weight),
+                self._norm(block.attention_norm),
+                self._norm(block.feedforward_norm),
                 self._matrix(block.attention.qkv_proj.weight),
                 self._matrix(block.attention.o_proj.weight),
-                self._matrix(gate),
-                self._matrix(value),
+                gate,
+                value,
                 self._matrix(block.feedforward.out_proj.weight),
             )
             if block.cross_norm is not None and block.cross_attention is not None:
-                layer.cross_norm = self._copy(block.cross_norm.weight)
+                layer.cross_norm = self._norm(block.cross_norm)
                 layer.cross_query = self._matrix(block.cross_attention.q_proj.weight)
                 layer.cross_out = self._matrix(block.cross_attention.o_proj.weight)
             self.layers.append(layer)
 
     def _copy(self, weight: Tensor) -> int:
         return self._keep(weight.detach().clone(memory_format=torch.contiguous_format))
+
+    def _norm(self, norm: RMSNorm | nn.LayerNorm) -> _Norm:
+        bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
+        return _Norm(self._copy(norm.weight), None if bias is None else self._copy(bias))
 
     def _keep(self, tensor: Tensor) -> int:
         self.kept.append(tensor)

@@ -44,7 +44,7 @@ class LanguageModelTraining(pl.LightningModule):
 
     Args:
         model: arguments of `AudioLM` but for what follows from codec, pattern and context.
-        pattern: name of the codebook pattern.
+        pattern: name of the codebook pattern, or its delays.
         codec: the codec's identity (`Codec.identity`).
         context_frames: frames of a training window.
         optim: arguments of `make_optimizer` but for `model` and `max_steps`.
@@ -63,7 +63,7 @@ class LanguageModelTraining(pl.LightningModule):
     def __init__(
         self,
         model: dict[str, Any],
-        pattern: str,
+        pattern: str | list[int],
         codec: dict[str, Any],
         context_frames: int,
         optim: dict[str, Any],

@@ -78,6 +78,7 @@ def plan_record(
                 **{column: f"{len(names)} names" for column, names in vocabulary.labels.items()},
                 **({vocabulary.text: "text"} if vocabulary.text else {}),
                 **({vocabulary.vector: "vector"} if vocabulary.vector else {}),
+                **({vocabulary.sequence: "sequence"} if vocabulary.sequence else {}),
             },
         },
     }

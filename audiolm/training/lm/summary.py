@@ -50,9 +50,13 @@ def estimate_memory(
     # Attention written out keeps the scores, the weights and a copy of these for the product.
     tables = {"from_scratch": 3.0, "fused": 0.0}.get(kernel, 0.5)
     block = 20 * width * 4 + tables * trunk.num_heads * steps * bytes_each
-    text = None if model.conditioner is None else model.conditioner.text
-    if text is not None:  # queries, heads and output; and tables of S x L, of long texts
-        block += 5 * width * 4 + 3 * trunk.num_heads * text.max_len * bytes_each
+    conditioner = model.conditioner
+    text = None if conditioner is None else conditioner.text
+    if conditioner is not None and conditioner.has_memory:
+        # Queries, heads and output; and tables of S x L, of long texts.
+        length = conditioner.max_sequence_len if text is None else text.max_len
+        block += 5 * width * 4 + 3 * trunk.num_heads * length * bytes_each
+    if text is not None:
         # Its encoder keeps three tables of L x L a head, and looks at all of a text at once.
         heads = 3 * trunk.num_heads * text.max_len * bytes_each
         texts = batch_size * len(text.blocks) * text.max_len * (20 * width * 4 + heads)
@@ -143,6 +147,11 @@ def _describe_conditions(module: LanguageModelTraining, data: TokenBatches) -> I
             )
         if vocabulary.vector:
             columns.append(f"{vocabulary.vector} ({vocabulary.vector_size} numbers)")
+        if vocabulary.sequence:
+            columns.append(
+                f"{vocabulary.sequence} (at most {vocabulary.max_sequence} vectors of "
+                f"{vocabulary.sequence_size} numbers)"
+            )
         yield f"  conditions  {', '.join(columns)}; dropped with probability {vocabulary.drop:g}"
     if data.too_long:
         clips = counted(data.too_long, "clip")
