@@ -6,6 +6,7 @@ runs/NAME/TIME/
   checkpoints/last.ckpt     what a stopped run resumes from
   checkpoints/best.ckpt     lowest validation loss
   codec/                    a local codec, so that the folder is complete
+  text_encoder/             of a model that reads texts by one, likewise
   samples/                  generated while training
   reconstructions/          of a codec's training
   pieces/  scores.json      of a run on the demo set
@@ -39,6 +40,7 @@ from audiolm.locks import FileLock
 RUNS = Path("runs")
 LAST, BEST = "last.ckpt", "best.ckpt"
 MODEL_CONFIG, MODEL_WEIGHTS = "config.json", "model.safetensors"
+TEXT_ENCODER = "text_encoder"
 _LOCK = ".lock"
 
 
@@ -355,6 +357,14 @@ def codec_folders(checkpoint: Path) -> list[Path]:
     folder = checkpoint.resolve().parent
     candidates = (RunFolder(folder.parent).codec, RunFolder(folder).codec, folder)
     return [candidate for candidate in candidates if candidate.is_dir()]
+
+
+def text_encoder_folders(checkpoint: Path) -> list[Path]:
+    """Where the text encoder of a model may be that has one: beside its codec."""
+    folder = checkpoint.absolute().parent
+    if is_of_model_folder(checkpoint):
+        return [folder / TEXT_ENCODER]
+    return [RunFolder.of(checkpoint).path / TEXT_ENCODER, folder / TEXT_ENCODER]
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:

@@ -66,6 +66,12 @@ def condition_controls(synthesizer: Synthesizer) -> list[Control]:
     if vocabulary.vector is not None:
         about = f"{vocabulary.vector_size} numbers, such as [1, 2]"
         controls.append(Control(vocabulary.vector, "text", about + "; may be empty" * optional, ""))
+    if vocabulary.sequence is not None:
+        about = f"a .npy file of vectors of {vocabulary.sequence_size} numbers"
+        if vocabulary.text_encoder is not None:
+            about = f"a description of at most {vocabulary.max_sequence} tokens, in English"
+        about += "; may be empty" * optional
+        controls.append(Control(vocabulary.sequence, "text", about, ""))
     return controls
 
 

@@ -15,9 +15,11 @@ from audiolm.batches.splits import Split, split_clips
 from audiolm.model.condition_vocabulary import (
     ConditionVocabulary,
     plain_text,
+    sequence_of,
     stack_rows,
     vector_of,
 )
+from audiolm.text_encoder import TextEncoder
 from audiolm.tokens import Mix, TokenStore
 
 MAX_TEXT = 2000
@@ -31,19 +33,25 @@ def check_conditioning(
     drop: float = 0.1,
     text_layers: int = 2,
     max_text: int = MAX_TEXT,
+    sequence: str | None = None,
 ) -> list[str]:
     """The columns that a model is conditioned on; arguments as of `read_vocabulary`.
 
     Raises:
         ValueError: for names that are none, a column that is named twice, and numbers out of range.
     """
-    columns = [*labels, *(column for column in (text, vector) if column)]
+    columns = [*labels, *(column for column in (text, vector, sequence) if column)]
     if not columns:
         return []
+    if text and sequence:
+        raise ValueError(
+            f"conditioning.text={text} and conditioning.sequence={sequence}: a model looks at one "
+            f"of the two; leave out the other"
+        )
     if isinstance(labels, str) or not all(isinstance(column, str) for column in columns):
         raise ValueError(
-            f"conditioning names columns: labels={labels} must be a list of names, text={text} and "
-            f"vector={vector} one name each, or null"
+            f"conditioning names columns: labels={labels} must be a list of names, text={text}, "
+            f"vector={vector} and sequence={sequence} one name each, or null"
         )
     if len(set(columns)) < len(columns):
         raise ValueError(f"conditioning names a column twice: {', '.join(columns)}")
@@ -66,6 +74,7 @@ def read_vocabulary(
     drop: float = 0.1,
     text_layers: int = 2,
     max_text: int = MAX_TEXT,
+    sequence: str | None = None,
 ) -> ConditionVocabulary | None:
     """The names, characters and sizes of these columns in the clips trained on; None where no
     column is named.
@@ -81,14 +90,16 @@ def read_vocabulary(
         drop, text_layers: see `ConditionVocabulary`.
         max_text: characters of a text; clips with a longer one are not used. Memory grows with the
             square of the longest.
+        sequence: the column of a sequence of embeddings: a .npy file (vectors, numbers), whose
+            path is relative to the folder of the recording.
 
     Raises:
         ValueError: as `check_conditioning`, and for a column that no clip has.
     """
-    columns = check_conditioning(labels, text, vector, drop, text_layers, max_text)
+    columns = check_conditioning(labels, text, vector, drop, text_layers, max_text, sequence)
     if not columns:
         return None
-    found = _Found({column: set() for column in labels}, text, vector)
+    found = _Found({column: set() for column in labels}, text, vector, sequence)
     for store in mix.stores:
         split = split_clips(store, valid_fraction)
         if text:
@@ -98,6 +109,8 @@ def read_vocabulary(
             found.add(store, clip)
         for clip in np.unique(split.valid["clip"]).tolist() if text else ():
             found.longest = max(found.longest, _text_length(store, clip, text))
+        for clip in np.unique(split.valid["clip"]).tolist() if sequence else ():
+            found.measure_sequence(store, clip, conditions_of(store, clip))
     if not found.columns and text:
         raise ValueError(
             f"no clip is as short as context={context_frames / mix.frame_rate:g} s with a text of "
@@ -114,6 +127,9 @@ def read_vocabulary(
         found.vector_size,
         drop,
         text_layers,
+        sequence,
+        found.sequence_size,
+        found.longest_sequence,
     )
 
 
@@ -124,9 +140,12 @@ class _Found:
     names: dict[str, set[str]]
     text: str | None
     vector: str | None
+    sequence: str | None
     characters: set[str] = field(default_factory=set)
     longest: int = 0  # characters; also of validation texts
     vector_size: int = 0
+    sequence_size: int = 0
+    longest_sequence: int = 0  # vectors; also of validation clips
     columns: set[str] = field(default_factory=set)
 
     def add(self, store: TokenStore, clip: int) -> None:
@@ -144,6 +163,15 @@ class _Found:
             value = values[self.vector]
             numbers = read_vector(store, clip, value, self.vector, self.vector_size or None)
             self.vector_size = len(numbers)
+        self.measure_sequence(store, clip, values)
+
+    def measure_sequence(self, store: TokenStore, clip: int, values: dict[str, str]) -> None:
+        """Its numbers and its length; of another size it would end the training later."""
+        if self.sequence and self.sequence in values:
+            value, size = values[self.sequence], self.sequence_size or None
+            vectors = read_sequence(store, clip, value, self.sequence, size)
+            self.sequence_size = vectors.shape[1]
+            self.longest_sequence = max(self.longest_sequence, len(vectors))
 
 
 def _text_length(store: TokenStore, clip: int, text: str | None) -> int:
@@ -190,11 +218,24 @@ class ClipConditions:
     """The conditions of windows, for `WindowReader`. Picklable.
 
     stores: that the windows' `store` counts in. vocabulary: what the model is conditioned on.
+    text_encoder: of a model whose sequence of vectors is a text's.
     """
 
-    def __init__(self, stores: Sequence[TokenStore], vocabulary: ConditionVocabulary) -> None:
+    def __init__(
+        self,
+        stores: Sequence[TokenStore],
+        vocabulary: ConditionVocabulary,
+        text_encoder: TextEncoder | None = None,
+    ) -> None:
+        if vocabulary.text_encoder is not None and text_encoder is None:
+            raise ValueError(
+                f"the model reads {vocabulary.sequence} by a text encoder, "
+                f"{vocabulary.text_encoder}, and there is none; put its folder text_encoder beside "
+                f"the model"
+            )
         self.stores = list(stores)
         self.vocabulary = vocabulary
+        self.text_encoder = text_encoder
         # Small collections are gone through often, and parsing a record costs more than reading it.
         self._rows: dict[tuple[int, int], dict[str, Tensor]] = {}
 
@@ -226,6 +267,15 @@ class ClipConditions:
         if column and column in values:
             values[column] = read_vector(
                 self.stores[store], clip, values[column], column, self.vocabulary.vector_size
+            )
+        column = self.vocabulary.sequence
+        if column and column in values:
+            values[column] = (
+                self.text_encoder(values[column])
+                if self.text_encoder is not None
+                else read_sequence(
+                    self.stores[store], clip, values[column], column, self.vocabulary.sequence_size
+                )
             )
         return values
 
@@ -265,5 +315,23 @@ def read_vector(
             numbers = np.load(file, allow_pickle=False)
             return vector_of(numbers.ravel().tolist(), column, size).tolist()
         return vector_of(value, column, size).tolist()
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"clip {record['id']} of {store.path}: {error}") from error
+
+
+def read_sequence(
+    store: TokenStore, clip: int, value: str, column: str, size: int | None = None
+) -> Tensor:
+    """The vectors (L, F) of a .npy file beside the recording.
+
+    Raises:
+        ValueError: for what is none, or has not `size` numbers a vector, naming the clip.
+    """
+    record = store.record(clip)
+    try:
+        if not value.endswith(".npy"):
+            raise ValueError(f"{column}={value[:40]!r} is not the path of a .npy file")
+        vectors = np.load(Path(record["path"]).parent / value, allow_pickle=False)
+        return sequence_of(vectors, column, size)
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(f"clip {record['id']} of {store.path}: {error}") from error

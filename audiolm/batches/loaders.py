@@ -21,6 +21,7 @@ from audiolm.batches.windows import WindowBatch, WindowReader
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.patterns import Pattern, make_pattern
 from audiolm.parallel import ignore_interrupts
+from audiolm.text_encoder import TextEncoder
 from audiolm.tokens.mix import Mix
 from audiolm.tokens.store import TokenStore
 
@@ -72,6 +73,7 @@ class TokenBatches:
         end_token: whether the model predicts end tokens behind clips, which takes steps too.
         vocabulary: what the model is conditioned on. A text is that of a whole clip: those with
             one are used only where they fit into a window.
+        text_encoder: of a vocabulary that names one.
 
     Attributes:
         mix: the stores; a single one is a mix too.
@@ -92,6 +94,7 @@ class TokenBatches:
         pattern: str | list[int] | Pattern = "delay",
         end_token: bool = False,
         vocabulary: ConditionVocabulary | None = None,
+        text_encoder: TextEncoder | None = None,
     ) -> None:
         super().__init__()  # of a class that this one is mixed into
         check_data_settings(batch_size, valid_fraction)
@@ -113,7 +116,9 @@ class TokenBatches:
 
         self.steps = steps
         self.conditions = (
-            None if vocabulary is None else ClipConditions(self.mix.stores, vocabulary)
+            None
+            if vocabulary is None
+            else ClipConditions(self.mix.stores, vocabulary, text_encoder)
         )
         self.splits = [split_clips(store, valid_fraction) for store in self.mix.stores]
         self.too_long = self.long_texts = 0

@@ -20,6 +20,7 @@ from torch.nn.utils import remove_weight_norm
 from audiolm.codec.base import check_clip, check_codes
 from audiolm.codec.local import save_local
 from audiolm.codec.network.continuous import Continuous
+from audiolm.codec.network.dual_mono import DualMono
 from audiolm.codec.network.layers import convolution, use_fast_elu
 from audiolm.codec.network.segments import Segmented
 from audiolm.codec.settings import check_settings
@@ -71,24 +72,29 @@ class EncodecCodec:
         self.device = torch.device("cpu")
 
         self.sample_rate: int = self.settings["sample_rate"]
-        self.channels: int = self.settings["channels"]
+        passes = 2 if self.settings["dual_mono"] else 1
+        self.channels: int = passes * self.settings["channels"]
         self.hop_length = int(model.encoder.hop_length)
         self.frame_rate = self.sample_rate / self.hop_length
         self.codebook_size: int = self.settings["bins"]
 
         segment: float | None = self.settings["segment"]
         level = 0 if segment is None else 1
-        most = self.settings["n_q"] + level
+        most = passes * self.settings["n_q"] + level
         self.num_codebooks = most if num_codebooks is None else num_codebooks
-        if not isinstance(self.num_codebooks, int) or not 1 + level <= self.num_codebooks <= most:
+        whole = isinstance(self.num_codebooks, int) and self.num_codebooks % passes == 0
+        if not whole or not passes + level <= self.num_codebooks <= most:
             raise ValueError(
-                f"num_codebooks={num_codebooks}: this codec can use {1 + level} to {most}"
+                f"num_codebooks={num_codebooks}: this codec can use {passes + level} to {most}"
                 + (" (the last is the level)" if level else "")
+                + (", as many left as right" if passes == 2 else "")
             )
         self._chunk = max(1, round(CHUNK_SECONDS * self.frame_rate))
         n_q = self.num_codebooks - level
-        self._network: Continuous | Segmented
-        if segment is None:
+        self._network: Continuous | DualMono | Segmented
+        if passes == 2:
+            self._network = DualMono(Continuous(model, n_q // 2, self._chunk))
+        elif segment is None:
             self._network = Continuous(model, n_q, self._chunk)
         else:
             self._network = Segmented(model, n_q, round(segment * self.frame_rate))

@@ -19,6 +19,7 @@ from encodec.quantization.vq import ResidualVectorQuantizer
 from audiolm.files import short
 
 NORMS = ("weight_norm", "time_group_norm", "none")
+PAD_MODES = ("reflect", "constant")
 
 REQUIRED: dict[str, type] = {
     "sample_rate": int,  # Hz
@@ -55,6 +56,8 @@ OPTIONAL: dict[str, Any] = {
     # Of a decoder that is larger than the encoder; None is as the encoder has them.
     "decoder_filters": None,
     "decoder_residual_layers": None,
+    "pad_mode": "reflect",  # what convolutions see past the ends: the sound mirrored; or "constant"
+    "dual_mono": False,  # a mono network for the left and the right of stereo (see dual_mono.py)
 }
 
 
@@ -97,6 +100,11 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         value, of_encoder = settings.get(key), OF_ENCODER[key]
         least = 0 if of_encoder == "n_residual_layers" else 1
         checked[key] = None if value is None else _whole(key, value, least, MOST[of_encoder])
+    for key in ("pad_mode", "dual_mono"):
+        checked[key] = settings.get(key, OPTIONAL[key])
+        if not isinstance(checked[key], type(OPTIONAL[key])):
+            wanted = type(OPTIONAL[key]).__name__
+            raise ValueError(f"{_given(key, checked[key])}: must be a {wanted}")
     _check_values(checked)
     return checked
 
@@ -151,6 +159,15 @@ def _check_values(s: Mapping[str, Any]) -> None:
             )
     if s["norm"] not in NORMS:
         raise ValueError(f"{_given('norm', s['norm'])}: must be one of {', '.join(NORMS)}")
+    if s["pad_mode"] not in PAD_MODES:
+        raise ValueError(
+            f"{_given('pad_mode', s['pad_mode'])}: must be one of {', '.join(PAD_MODES)}"
+        )
+    if s["dual_mono"] and (s["channels"] != 1 or s["segment"] is not None):
+        raise ValueError(
+            "codec setting dual_mono=true: it is of a mono network without segments; give "
+            "channels=1 and segment=null"
+        )
     if s["norm"] == "time_group_norm" and (s["causal"] or s["segment"] is None):
         raise ValueError(
             "codec setting norm='time_group_norm': it looks at the whole input, so it needs "
@@ -223,7 +240,7 @@ def build_model(settings: Mapping[str, Any]) -> EncodecModel:
     s = check_settings(settings)
     names = (
         *("channels", "dimension", "n_filters", "n_residual_layers", "ratios", "norm"),
-        *("causal", "true_skip", "compress", "lstm"),
+        *("causal", "true_skip", "compress", "lstm", "pad_mode"),
     )
     of_encoder, of_decoder = ({key: part[key] for key in names} for part in (s, _of_decoder(s)))
     with warnings.catch_warnings():

@@ -151,6 +151,16 @@ def load_weights(model: AudioLM, weights: dict[str, Tensor], path: Path) -> None
     """Put weights into a model: those that it has, all of them, of its shapes.
 
     Raises:
+        ValueError: as `check_weights`.
+    """
+    check_weights(model, weights, path)
+    model.load_state_dict(weights)
+
+
+def check_weights(model: AudioLM, weights: dict[str, Tensor], path: Path) -> None:
+    """Refuse weights that are not a model's; it may be on the device "meta".
+
+    Raises:
         ValueError: naming the first one that is missing, not known, or of another shape.
     """
     wanted = model.state_dict()
@@ -169,7 +179,6 @@ def load_weights(model: AudioLM, weights: dict[str, Tensor], path: Path) -> None
                 f"{path} holds weights that do not fit its own settings: {name} is "
                 f"{tuple(weights[name].shape)}, the settings ask for {tuple(weight.shape)}"
             )
-    model.load_state_dict(weights)
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from audiolm.files import nearest
+from audiolm.files import nearest, short
 from audiolm.model.conditioning import FIRST_CHARACTER, START, Conditioner
 
 _SHOWN = 100  # names in a message
@@ -144,8 +144,8 @@ class ConditionVocabulary:
     def encode_known(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
         """The row of a recording of a collection: what the model does not know is dropped.
 
-        Not known are names that were not in training, and texts of none of its characters or longer
-        than any. `stack_rows` makes a batch of rows.
+        Not known are names that were not in training, texts of none of its characters or longer
+        than any, and longer sequences. `stack_rows` makes a batch of rows.
 
         Raises:
             ValueError: for a vector of another size.
@@ -161,8 +161,9 @@ class ConditionVocabulary:
                 known[self.text] = text
         if self.vector and values.get(self.vector) is not None:
             known[self.vector] = values[self.vector]
-        if self.sequence and values.get(self.sequence) is not None:
-            known[self.sequence] = values[self.sequence]
+        sequence = values.get(self.sequence) if self.sequence else None
+        if self.sequence and sequence is not None and len(sequence) <= self.max_sequence:
+            known[self.sequence] = sequence
         return self._row(known)
 
     def readable(self, text: str) -> str:
@@ -254,7 +255,9 @@ def vector_of(value: Any, column: str, size: int | None = None) -> Tensor:
     return vector
 
 
-def sequence_of(value: Any, column: str, size: int, most: int) -> Tensor:
+def sequence_of(
+    value: Any, column: str, size: int | None = None, most: int | None = None
+) -> Tensor:
     """The vectors (L, F) float32 of an array, a tensor or lists.
 
     Raises:
@@ -264,16 +267,16 @@ def sequence_of(value: Any, column: str, size: int, most: int) -> Tensor:
         sequence = torch.as_tensor(value, dtype=torch.float32)
     except (ValueError, TypeError, RuntimeError):
         sequence = torch.empty(0)
-    if sequence.ndim != 2 or not len(sequence) or not bool(torch.isfinite(sequence).all()):
+    if sequence.ndim != 2 or not sequence.numel() or not bool(torch.isfinite(sequence).all()):
         raise ValueError(
-            f"{column}={str(value)[:40]!r} is not a sequence of finite vectors; give numbers of "
-            f"shape (vectors, {size})"
+            f"{column}={short(str(value), 40)!r} is not a sequence of finite vectors; give numbers "
+            f"of shape (vectors, {size or 'numbers'})"
         )
-    if sequence.shape[1] != size:
+    if size is not None and sequence.shape[1] != size:
         raise ValueError(
             f"{column} has vectors of {sequence.shape[1]} numbers, this model wants {size}"
         )
-    if len(sequence) > most:
+    if most is not None and len(sequence) > most:
         raise ValueError(
             f"{column} has {len(sequence)} vectors, this model looks at {most} at most; shorten it"
         )

@@ -87,7 +87,7 @@ def joined(parts: Sequence[Conditions]) -> Conditions:
 
 def null_conditions(conditions: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Null conditions, of as many recordings: what an unconditional pass reads."""
-    return _without(conditions, torch.ones(1, dtype=torch.bool))
+    return _without(conditions, torch.ones(1, 1, dtype=torch.bool))
 
 
 def drop_conditions(conditions: Mapping[str, Tensor], probability: float) -> dict[str, Tensor]:

@@ -3,12 +3,13 @@
     config.json                    plain data: what the weights are of and from (below)
     model.safetensors              the model's weights, by the names of its state dict
     codec.safetensors, codec.json  a codec of one's own; of a pretrained one its name is enough
+    text_encoder/                  of a model that reads texts by one (see `audiolm.text_encoder`)
 
 In config.json:
 
     audiolm_format   1
     model            arguments of `AudioLM` but for what follows from codec, pattern and context
-    pattern          of the codebooks
+    pattern          of the codebooks, by name, or its delays
     context_frames   of the windows it was trained on
     codec            the codec's identity
     conditioning     settings of its `ConditionVocabulary`; null for an unconditional model
@@ -44,7 +45,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 _SETTINGS: dict[str, tuple[type, ...]] = {
     "model": (dict,),
-    "pattern": (str,),
+    "pattern": (str, list),
     "context_frames": (int,),
     "codec": (dict,),
     "conditioning": (dict, type(None)),

@@ -24,11 +24,12 @@ from audiolm.generation.sampling import PLAIN, check_sampling
 from audiolm.model.checkpoint import TrainedModel, load_checkpoint
 from audiolm.model.likelihood import nats_per_code
 from audiolm.run_folder import codec_folders, find_checkpoint
-from audiolm.synthesis.conditions import encode_conditions
+from audiolm.synthesis.conditions import encode_conditions, load_text_encoder
 from audiolm.synthesis.job import Job
 from audiolm.synthesis.prompt import check_sample, encode_prompt, read_waveform
 from audiolm.synthesis.request import SAMPLING, Conditions, Request, Waveform, make_request
 from audiolm.synthesis.sample import Sample
+from audiolm.text_encoder import TextEncoder
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Synthesizer:
         codec: the one whose codes it was trained on, on the same device.
         checkpoint: the file that the model is from, for what is written beside samples.
         seconds_loading: how long reading it took.
+        text_encoder: that of a model that reads texts by one; without it texts are refused.
     """
 
     def __init__(
@@ -69,11 +71,13 @@ class Synthesizer:
         codec: EncodecCodec,
         checkpoint: Path | None = None,
         seconds_loading: float = 0.0,
+        text_encoder: TextEncoder | None = None,
     ) -> None:
         self.trained = trained
         self.codec = codec
         self.checkpoint = checkpoint
         self.seconds_loading = seconds_loading
+        self.text_encoder = text_encoder
         self._engines: dict[tuple[str, str], Engine] = {}
 
     @classmethod
@@ -103,7 +107,9 @@ class Synthesizer:
         where = choose_device(device)
         trained.model.to(where)
         codec = load_codec(trained.codec, codec_folders(checkpoint), codec_repository).to(where)
-        return cls(trained, codec, checkpoint, time.perf_counter() - began)
+        encoder = load_text_encoder(trained.vocabulary, checkpoint)
+        texts = None if encoder is None else encoder.to(where)
+        return cls(trained, codec, checkpoint, time.perf_counter() - began, texts)
 
     def __repr__(self) -> str:
         conditions = ", ".join(self.conditions) or "none"
@@ -216,7 +222,9 @@ class Synthesizer:
         trained, codec = self.trained, self.codec
         given = {} if conditions is None else {"conditions": conditions}
         request = make_request(self.conditions, {**given, **named})
-        rows, _ = encode_conditions(request.conditions_of_each(), trained.vocabulary)
+        rows, _ = encode_conditions(
+            request.conditions_of_each(), trained.vocabulary, self.text_encoder
+        )
         if isinstance(audio, Sample):
             check_sample(audio, codec)
             codes, ends = audio.codes, bool(audio.ended)
@@ -278,7 +286,7 @@ class Synthesizer:
         check_sampling(request.sampling, trained.model, trained.vocabulary)
         described = request.conditions_of_each()
         candidates = [row for row in described for _ in range(request.best_of)]
-        conditions, notes = encode_conditions(candidates, trained.vocabulary)
+        conditions, notes = encode_conditions(candidates, trained.vocabulary, self.text_encoder)
         count = len(candidates)
         began = time.perf_counter()
         engine = self._engine(request, num_frames, count)

@@ -31,7 +31,8 @@ def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> Condit
     if then is None:
         return vocabulary
     known = ConditionVocabulary.from_settings(then)
-    if (known.columns, known.vector_size) != (vocabulary.columns, vocabulary.vector_size):
+    now = (vocabulary.columns, vocabulary.vector_size, vocabulary.sequence_size)
+    if (known.columns, known.vector_size, known.sequence_size) != now:
         return vocabulary
     return dataclasses.replace(known, drop=vocabulary.drop, text_layers=vocabulary.text_layers)
 
@@ -185,14 +186,16 @@ def comparable_conditions(
     vector: str | None = None,
     drop: float | None = None,
     text_layers: int | None = None,
+    sequence: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
     """Which columns, and how they are read; how is of no account where there are none."""
-    there = bool(labels or text or vector)
+    there = bool(labels or text or vector or sequence)
     return {
         "conditioning.labels": list(labels),
         "conditioning.text": text or None,
         "conditioning.vector": vector or None,
+        "conditioning.sequence": sequence or None,
         "conditioning.drop": drop if there else None,
         "conditioning.text_layers": text_layers if there else None,
     }

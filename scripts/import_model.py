@@ -1,0 +1,37 @@
+"""A published MusicGen or AudioGen as a model of ours: scripts/import_model.py path=DIR out=DIR
+
+path is a folder of transformers' or of audiocraft's files, or hf://OWNER/NAME.
+"""
+
+from __future__ import annotations
+
+from audiolm.cli.interrupt import stop_quietly
+
+stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+
+from omegaconf import DictConfig
+
+from audiolm.cli.app import start
+from audiolm.cli.import_model import base_model, describe_import, new_out, source_folder
+from audiolm.files import user_path
+from audiolm.importing import import_model, write_imported
+
+
+def main(cfg: DictConfig) -> None:
+    out = new_out(cfg.out)
+    model = import_model(
+        source_folder(cfg.path),
+        codec=None if cfg.codec is None else user_path(cfg.codec),
+        text_encoder=None if cfg.text_encoder is None else user_path(cfg.text_encoder),
+        context=cfg.context,
+        max_tokens=cfg.max_tokens,
+        license=cfg.license,
+        base_model=base_model(cfg),
+    )
+    write_imported(model, out, cfg.dtype)
+    for line in describe_import(model, out):
+        print(line)
+
+
+if __name__ == "__main__":
+    start("import_model", main)
