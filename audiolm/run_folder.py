@@ -176,6 +176,10 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     @property
+    def text_encoder(self) -> Path:
+        return self.path / TEXT_ENCODER
+
+    @property
     def codec(self) -> Path:
         return self.path / "codec"
 
@@ -364,7 +368,7 @@ def text_encoder_folders(checkpoint: Path) -> list[Path]:
     folder = checkpoint.absolute().parent
     if is_of_model_folder(checkpoint):
         return [folder / TEXT_ENCODER]
-    return [RunFolder.of(checkpoint).path / TEXT_ENCODER, folder / TEXT_ENCODER]
+    return [RunFolder.of(checkpoint).text_encoder, folder / TEXT_ENCODER]
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:

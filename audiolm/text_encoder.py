@@ -13,6 +13,7 @@ Transformer".
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from audiolm.files import atomic_file, short
+from audiolm.files import atomic_file, replacing, short
 from audiolm.tensor_files import read_tensors, write_tensors
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -118,6 +119,18 @@ def encoder_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if table is None and _SHARED not in kept:
         raise ValueError(f"the weights of the T5 lack {_SHARED}; give a whole one")
     return kept if table is None else {_SHARED: table, **kept}
+
+
+def copy_text_encoder(source: Path, folder: Path) -> None:
+    """Copy the three files, one by one, each whole or not at all; those that are there stay.
+
+    Raises:
+        OSError: they are not in `source`, or cannot be written.
+    """
+    for name in (CONFIG, TOKENIZER, WEIGHTS):
+        if not (folder / name).is_file():
+            with replacing(folder / name) as temporary:
+                shutil.copyfile(source / name, temporary)
 
 
 def write_text_encoder(

@@ -36,7 +36,7 @@ def main(cfg: DictConfig) -> None:
     trained = load_trained(cfg, path)
     print(f"checkpoint {path}, step {trained.step:,}", flush=True)
     codec = load_run_codec(cfg, trained, path)
-    data = make_batches(cfg, trained, codec)
+    data = make_batches(cfg, trained, codec, path)
     trained.model.to(codec.device)
     samples = make_samples(cfg, trained, data, codec)
 

@@ -12,7 +12,13 @@ stop_quietly()  # on Ctrl-C during the other imports, which take seconds
 from omegaconf import DictConfig
 
 from audiolm.cli.app import start
-from audiolm.cli.import_model import base_model, describe_import, new_out, source_folder
+from audiolm.cli.import_model import (
+    base_model,
+    describe_import,
+    make_card,
+    new_out,
+    source_folder,
+)
 from audiolm.files import user_path
 from audiolm.importing import import_model, write_imported
 
@@ -21,14 +27,16 @@ def main(cfg: DictConfig) -> None:
     out = new_out(cfg.out)
     model = import_model(
         source_folder(cfg.path),
-        codec=None if cfg.codec is None else user_path(cfg.codec),
-        text_encoder=None if cfg.text_encoder is None else user_path(cfg.text_encoder),
-        context=cfg.context,
+        codec_path=None if cfg.codec_path is None else user_path(cfg.codec_path),
+        text_encoder_path=None
+        if cfg.text_encoder_path is None
+        else user_path(cfg.text_encoder_path),
+        context_seconds=cfg.context_seconds,
         max_tokens=cfg.max_tokens,
         license=cfg.license,
         base_model=base_model(cfg),
     )
-    write_imported(model, out, cfg.dtype)
+    write_imported(model, out, cfg.dtype, lambda folder: make_card(folder, model, cfg.dtype))
     for line in describe_import(model, out):
         print(line)
 

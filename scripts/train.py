@@ -20,6 +20,7 @@ from audiolm.cli.lm import (
     report,
     save_codec_copy,
     save_plan,
+    save_text_encoder_copy,
 )
 from audiolm.cli.record import RunRecord
 from audiolm.cli.training import (
@@ -48,6 +49,7 @@ def main(cfg: DictConfig) -> None:
         baselines = measure_baselines(data)
         if not is_helper_process():
             save_codec_copy(codec, run)
+            save_text_encoder_copy(data, run)
             save_plan(cfg, trainer, run, module, data, baselines)
             plan = describe_plan(module, data, baselines, trainer)
             print("\n".join([plan, *begins, *resumed_lines(resume_from, record)]))

@@ -75,6 +75,7 @@ def read_vocabulary(
     text_layers: int = 2,
     max_text: int = MAX_TEXT,
     sequence: str | None = None,
+    text_encoder: str | None = None,
 ) -> ConditionVocabulary | None:
     """The names, characters and sizes of these columns in the clips trained on; None where no
     column is named.
@@ -92,6 +93,8 @@ def read_vocabulary(
             square of the longest.
         sequence: the column of a sequence of embeddings: a .npy file (vectors, numbers), whose
             path is relative to the folder of the recording.
+        text_encoder: what makes the sequence of a text, which then is in the column; its sizes are
+            not known here.
 
     Raises:
         ValueError: as `check_conditioning`, and for a column that no clip has.
@@ -99,7 +102,8 @@ def read_vocabulary(
     columns = check_conditioning(labels, text, vector, drop, text_layers, max_text, sequence)
     if not columns:
         return None
-    found = _Found({column: set() for column in labels}, text, vector, sequence)
+    measured = None if text_encoder else sequence
+    found = _Found({column: set() for column in labels}, text, vector, measured)
     for store in mix.stores:
         split = split_clips(store, valid_fraction)
         if text:
@@ -109,7 +113,7 @@ def read_vocabulary(
             found.add(store, clip)
         for clip in np.unique(split.valid["clip"]).tolist() if text else ():
             found.longest = max(found.longest, _text_length(store, clip, text))
-        for clip in np.unique(split.valid["clip"]).tolist() if sequence else ():
+        for clip in np.unique(split.valid["clip"]).tolist() if measured else ():
             found.measure_sequence(store, clip, conditions_of(store, clip))
     if not found.columns and text:
         raise ValueError(
@@ -130,6 +134,7 @@ def read_vocabulary(
         sequence,
         found.sequence_size,
         found.longest_sequence,
+        text_encoder if sequence else None,
     )
 
 
@@ -254,11 +259,18 @@ class ClipConditions:
         if row is None:
             if len(self._rows) >= _MAX_ROWS:
                 self._rows.clear()
-            row = self._rows[store, clip] = self.vocabulary.encode_known(self.values(store, clip))
+            row = self._rows[store, clip] = self.encode(self.values(store, clip))
         return row
 
+    def encode(self, values: dict[str, Any]) -> dict[str, Tensor]:
+        """The row of what `values` gives: as `ConditionVocabulary.encode_known`, texts read too."""
+        text = values.get(self.vocabulary.sequence or "")
+        if self.text_encoder is not None and text is not None:
+            values = {**values, str(self.vocabulary.sequence): self.text_encoder(text)}
+        return self.vocabulary.encode_known(values)
+
     def values(self, store: int, clip: int) -> dict[str, Any]:
-        """What a clip's record says in the columns of the vocabulary."""
+        """What a clip's record says in the columns of the vocabulary; of a file its numbers."""
         everything = conditions_of(self.stores[store], clip)
         values: dict[str, Any] = {
             c: everything[c] for c in self.vocabulary.columns if c in everything
@@ -269,13 +281,9 @@ class ClipConditions:
                 self.stores[store], clip, values[column], column, self.vocabulary.vector_size
             )
         column = self.vocabulary.sequence
-        if column and column in values:
-            values[column] = (
-                self.text_encoder(values[column])
-                if self.text_encoder is not None
-                else read_sequence(
-                    self.stores[store], clip, values[column], column, self.vocabulary.sequence_size
-                )
+        if column and column in values and self.text_encoder is None:
+            values[column] = read_sequence(
+                self.stores[store], clip, values[column], column, self.vocabulary.sequence_size
             )
         return values
 

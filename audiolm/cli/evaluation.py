@@ -24,6 +24,7 @@ from audiolm.files import check_writable, replacing, user_path
 from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import TrainedModel, read_checkpoint, restore_model
 from audiolm.run_folder import RunFolder, codec_folders
+from audiolm.synthesis.conditions import load_text_encoder
 from audiolm.tokens import check_codec
 from audiolm.training import make_wandb_logger
 
@@ -87,8 +88,10 @@ def load_run_codec(cfg: DictConfig, trained: TrainedModel, path: Path) -> Encode
     return load_codec(trained.codec, codec_folders(path), cfg.codec_repository).to(device)
 
 
-def make_batches(cfg: DictConfig, trained: TrainedModel, codec: EncodecCodec) -> TokenBatches:
-    """The codes that the config names, as the model reads them.
+def make_batches(
+    cfg: DictConfig, trained: TrainedModel, codec: EncodecCodec, path: Path
+) -> TokenBatches:
+    """The codes that the config names, as the model of the checkpoint `path` reads them.
 
     Raises:
         ValueError: they are of another codec, or there is no validation set.
@@ -102,6 +105,7 @@ def make_batches(cfg: DictConfig, trained: TrainedModel, codec: EncodecCodec) ->
         pattern=trained.pattern,
         end_token=trained.model.end_token,
         vocabulary=trained.vocabulary,
+        text_encoder=load_text_encoder(trained.vocabulary, path),
     )
     check_codec(data.mix.stores[0], trained.codec)
     check_conditions(trained, data)

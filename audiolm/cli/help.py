@@ -55,6 +55,13 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("license=mit push=OWNER/NAME", "and onto the Hugging Face hub"),
         ("ckpt_path=DIR push=OWNER/NAME private=true", "an exported folder, as it is"),
     ],
+    "import_model": [
+        ("path=hf://facebook/musicgen-small out=DIR", "from the Hugging Face hub"),
+        ("path=DIR out=DIR dtype=bfloat16", "from a folder, half as large"),
+        ("path=DIR out=DIR codec_path=DIR text_encoder_path=DIR", "of audiocraft's files alone"),
+        ("path=DIR out=DIR context_seconds=10", "with a shorter context"),
+        ("path=DIR out=DIR base_model=facebook/audiogen-medium", "with its name in the model card"),
+    ],
     "prepare": [
         ("data=folder data.path=DIR", "check a folder's recordings, and encode them"),
         ("check=true data=folder data.path=DIR", "check only"),

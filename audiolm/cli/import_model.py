@@ -8,11 +8,15 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from audiolm.export.card import Card
+from audiolm.export.settings import Export
 from audiolm.files import check_writable, user_path
 from audiolm.hub import FILES, HubName, hub_folder, is_hub_name
 from audiolm.importing import ImportedModel
 from audiolm.importing.audiocraft import CODEC_FILE, MODEL_FILE
-from audiolm.importing.tensors import WHOLE
+from audiolm.importing.convert import SAMPLING
+from audiolm.model.folder import read_config
+from audiolm.published_files import WHOLE
 
 
 def source_folder(path: str) -> Path:
@@ -52,6 +56,21 @@ def base_model(cfg: DictConfig) -> str | None:
     if named is None and is_hub_name(cfg.path):
         return HubName.parse(cfg.path).repository
     return named
+
+
+def make_card(folder: Path, model: ImportedModel, dtype: str) -> str:
+    """The model card of what was written to `folder`."""
+    base = model.settings["origin"]["base_model"]
+    export = Export(dtype=dtype, sampling=SAMPLING, num_samples=0, title=base or "Imported model")
+    return Card(
+        config=read_config(folder),
+        parameters=sum(weight.numel() for weight in model.weights.values()),
+        samples=[],
+        evaluation=None,
+        plan=None,
+        has_bundled_codec=False,
+        export=export,
+    ).text()
 
 
 def describe_import(model: ImportedModel, out: Path) -> Iterator[str]:

@@ -59,8 +59,12 @@ def _take_layout(cfg: DictConfig, initial: InitialModel) -> None:
     given = set(given_settings())
     chosen = given | set(changed_settings(cfg, "train"))
     settings: dict[str, Any] = initial.settings
-    if not chosen & {"pattern", "pattern.name"}:
-        cfg.pattern.name = settings["pattern"]
+    if not chosen & {"pattern", "pattern.name", "pattern.delays"}:
+        pattern = settings["pattern"]
+        named = isinstance(pattern, str)
+        with open_dict(cfg):
+            cfg.pattern.name = pattern if named else "delay"
+            cfg.pattern.delays = None if named else pattern
     if "context" not in chosen:
         cfg.context = settings["context_frames"] / settings["codec"]["frame_rate"]
     if "model.end_token" not in chosen:

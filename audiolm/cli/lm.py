@@ -32,6 +32,8 @@ from audiolm.generation.sampling import check_sampling
 from audiolm.model.checkpoint import build_model
 from audiolm.report.record import copy_listen, summarise_check, write_record
 from audiolm.run_folder import RunFolder, codec_folders, is_helper_process
+from audiolm.synthesis.conditions import load_text_encoder
+from audiolm.text_encoder import copy_text_encoder
 from audiolm.tokens import Mix
 from audiolm.tokens.baselines import Baselines
 from audiolm.training import LanguageModelTraining, TokenData, make_optimizer
@@ -149,6 +151,7 @@ def make_module_and_data(
         cfg.data.valid_fraction,
         settings["context_frames"],
         **plain(cfg.conditioning),
+        text_encoder=None if initial is None else initial.text_encoder,
     )
     if resume_from is not None and vocabulary is not None:
         vocabulary = checkpoint_vocabulary(vocabulary, resume_from)
@@ -175,6 +178,9 @@ def make_module_and_data(
         pattern=settings["pattern"],
         end_token=module.model.end_token,
         vocabulary=module.vocabulary,
+        text_encoder=None
+        if initial is None
+        else load_text_encoder(module.vocabulary, initial.path),
     )
     return module, data, begins
 
@@ -216,6 +222,13 @@ def save_codec_copy(codec: EncodecCodec, run: RunFolder) -> None:
     """Keep a local codec beside the checkpoints, so that the folder is complete."""
     if codec.identity()["kind"] == "local":
         codec.save(run.codec)
+
+
+def save_text_encoder_copy(data: TokenData, run: RunFolder) -> None:
+    """Keep the text encoder of a model that has one beside the checkpoints, likewise."""
+    encoder = None if data.conditions is None else data.conditions.text_encoder
+    if encoder is not None and encoder.folder.resolve() != run.text_encoder.resolve():
+        copy_text_encoder(encoder.folder, run.text_encoder)
 
 
 def report(

@@ -57,6 +57,9 @@ _SIZES = Number(COUNT, lengths=(0, MANY))
 NUMBERS: dict[str, Number] = {
     "seed": Number(SEED),
     "context": Number(_SECONDS),
+    # import_model.py
+    "context_seconds": Number(_SECONDS, null=True),
+    "max_tokens": _SIZE,
     "history_noise": Number(HALF),
     # generate.py and evaluate.py
     "num_samples": Number(Limits(0, 10**9, whole=True)),
@@ -105,6 +108,7 @@ NUMBERS: dict[str, Number] = {
     "model.num_layers": _SIZE,
     "model.num_heads": _SIZE,
     "model.feedforward_dim": Number(COUNT, null=True),
+    "pattern.delays": Number(Limits(0, 4096, whole=True), null=True, lengths=(1, MANY)),
     "model.*dropout": Number(SHARE_BELOW_1),
     "conditioning.drop": Number(SHARE_BELOW_1),
     "conditioning.text_layers": Number(COUNT_OR_NONE),

@@ -17,8 +17,10 @@ from audiolm.files import user_path
 PATHS = (
     "audio",
     "ckpt_path",
+    "codec.name",
     "codec.path",
     "codec.repository",
+    "codec_path",
     "codec_repository",
     "compare",
     "data.name",
@@ -31,8 +33,10 @@ PATHS = (
     "hydra.run.dir",
     "init_from",
     "out",
+    "path",
     "prompt",
     "run",
+    "text_encoder_path",
 )
 
 

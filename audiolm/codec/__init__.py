@@ -2,7 +2,13 @@
 
 from audiolm.codec.base import Codec, Margins
 from audiolm.codec.encodec import EncodecCodec
-from audiolm.codec.load import load_bundled, load_codec, load_local, load_pretrained
+from audiolm.codec.load import (
+    load_bundled,
+    load_codec,
+    load_local,
+    load_pretrained,
+    load_transformers,
+)
 from audiolm.codec.local import save_local
 from audiolm.codec.settings import build_model, check_settings
 
@@ -16,5 +22,6 @@ __all__ = [
     "load_codec",
     "load_local",
     "load_pretrained",
+    "load_transformers",
     "save_local",
 ]

@@ -9,7 +9,9 @@ from typing import Any
 from audiolm.codec.encodec import EncodecCodec
 from audiolm.codec.local import find_pairs, read_pair
 from audiolm.codec.pretrained import PRETRAINED, read_pretrained
+from audiolm.codec.transformers import read_transformers
 from audiolm.files import user_path
+from audiolm.hub import hub_folder, is_hub_name
 
 BUNDLED = Path(__file__).parent / "bundled"
 """Folder of the codec that comes with the package; see the model card there."""
@@ -80,6 +82,21 @@ def load_local(path: str | Path, num_codebooks: int | None = None) -> EncodecCod
             "weights and settings are not from one save; copy both again"
         )
     return codec
+
+
+def load_transformers(name: str, num_codebooks: int | None = None) -> EncodecCodec:
+    """Load an EnCodec from the files of transformers, of any rate; a run keeps its own copy.
+
+    Args:
+        name: a folder, or hf://OWNER/NAME, such as hf://facebook/encodec_32khz.
+        num_codebooks: K, of the first ones; by default all (with segments, the level included).
+
+    Raises:
+        FileNotFoundError: there is no such folder, or it cannot be downloaded.
+        ValueError: it cannot be read, or is of another kind than EnCodec; one line.
+    """
+    folder = hub_folder(name) if is_hub_name(name) else user_path(name)
+    return read_transformers(folder, num_codebooks)
 
 
 def load_bundled(num_codebooks: int | None = None) -> EncodecCodec:

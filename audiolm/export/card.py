@@ -108,7 +108,9 @@ class Card:
             (
                 "trained for",
                 f"{config['step']:,} steps"
-                + (", average of the weights (EMA)" if config["weights"]["averaged"] else ""),
+                + (", average of the weights (EMA)" if config["weights"]["averaged"] else "")
+                if config["step"]
+                else "as its base model was",
             ),
             ("context", f"{seconds:.4g} s"),
             (
@@ -135,6 +137,12 @@ class Card:
             yield f"{vocabulary.text}, a text of at most {vocabulary.max_text_len:,} characters"
         if vocabulary.vector:
             yield f"{vocabulary.vector}, a vector of {vocabulary.vector_size:,} numbers"
+        if vocabulary.sequence:
+            what = f"vectors of {vocabulary.sequence_size:,} numbers, at most "
+            if vocabulary.text_encoder:
+                what = f"a description that {vocabulary.text_encoder} reads, of at most "
+            unit = "tokens" if vocabulary.text_encoder else "of them"
+            yield f"{vocabulary.sequence}, {what}{vocabulary.max_sequence:,} {unit}"
 
     def _vocabulary(self) -> ConditionVocabulary | None:
         settings = self.config["conditioning"]

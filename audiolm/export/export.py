@@ -3,6 +3,7 @@
 config.json  model.safetensors          the model (see `audiolm.model.folder`)
 codec.safetensors  codec.json           its codec, where that is one of one's own
 codec.md                                of the codec that comes with the package
+text_encoder/                           of a model that reads texts by one
 evaluation.json                         metrics, where it was evaluated at this step
 samples/sample_000.wav, .png            what it sounds like
 README.md                               the model card
@@ -26,8 +27,10 @@ from audiolm.export.settings import Export
 from audiolm.files import atomic_file, new_folder
 from audiolm.model.checkpoint import read_checkpoint, restore_model, weights_to_use
 from audiolm.model.folder import read_config, write_model_folder
-from audiolm.run_folder import MODEL_WEIGHTS, RunFolder, codec_folders
+from audiolm.run_folder import MODEL_WEIGHTS, TEXT_ENCODER, RunFolder, codec_folders
+from audiolm.synthesis.conditions import load_text_encoder
 from audiolm.synthesis.synthesizer import Synthesizer
+from audiolm.text_encoder import copy_text_encoder
 
 SAMPLES, CARD, EVALUATION, CODEC_CARD = "samples", "README.md", "evaluation.json", "codec.md"
 
@@ -69,6 +72,9 @@ def export_model(checkpoint: Path, out: Path, export: Export) -> list[str]:
         )
         del contents  # as large as the model
         bundled = codec is not None and save_codec(codec, folder)
+        encoder = load_text_encoder(trained.vocabulary, checkpoint)
+        if encoder is not None:
+            copy_text_encoder(encoder.folder, folder / TEXT_ENCODER)
         if evaluation is not None:
             _write_json(folder / EVALUATION, evaluation)
         samples: list[ExportedSample] = []

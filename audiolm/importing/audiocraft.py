@@ -17,7 +17,8 @@ from torch import Tensor
 
 from audiolm.files import short
 from audiolm.importing.musicgen import MusicGen
-from audiolm.importing.tensors import Weights, only_tensors, read_pickle
+from audiolm.importing.tensors import Weights
+from audiolm.published_files import only_tensors, read_pickle
 
 MODEL_FILE, CODEC_FILE = "state_dict.bin", "compression_state_dict.bin"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,17 @@ from typing import Any
 from torch import Tensor
 
 from audiolm.codec import EncodecCodec
-from audiolm.files import new_folder
+from audiolm.codec.transformers import from_transformers
+from audiolm.files import atomic_file, new_folder
 from audiolm.generation.sampling import Sampling
 from audiolm.importing.audiocraft import CODEC_FILE, MODEL_FILE, read_audiocraft
-from audiolm.importing.encodec import from_transformers, read_codec
+from audiolm.importing.encodec import read_codec
 from audiolm.importing.musicgen import MusicGen, read_transformers_config, take_decoder
-from audiolm.importing.tensors import WHOLE, Weights, read_json, read_weights
+from audiolm.importing.tensors import Weights
 from audiolm.model.checkpoint import build_model, check_weights
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.folder import write_model_folder
+from audiolm.published_files import WHOLE, read_json, read_weights
 from audiolm.run_folder import TEXT_ENCODER
 from audiolm.text_encoder import encoder_weights, write_text_encoder
 
@@ -57,9 +59,9 @@ class ImportedModel:
 def import_model(
     path: Path,
     *,
-    codec: Path | None = None,
-    text_encoder: Path | None = None,
-    context: float | None = None,
+    codec_path: Path | None = None,
+    text_encoder_path: Path | None = None,
+    context_seconds: float | None = None,
     max_tokens: int = MAX_TOKENS,
     license: str = LICENSE,
     base_model: str | None = None,
@@ -68,9 +70,9 @@ def import_model(
 
     Args:
         path: its folder, of transformers' or of audiocraft's files.
-        codec: folder of its EnCodec, where that is not in `path`.
-        text_encoder: folder of its T5 in transformers' format, where that is not in `path`.
-        context: seconds that it generates as one; None for what it was trained on.
+        codec_path: folder of its EnCodec, where that is not in `path`.
+        text_encoder_path: folder of its T5 in transformers' format, where that is not in `path`.
+        context_seconds: that it generates as one; None for what it was trained on.
         max_tokens: of the longest text.
         license: of the weights, which what is made with them must keep to.
         base_model: its name, such as facebook/musicgen-small.
@@ -83,8 +85,10 @@ def import_model(
         model, weights, config = read_audiocraft(path / MODEL_FILE)
         seconds = config.get("dataset.segment_duration", SECONDS)
         drop = config.get("classifier_free_guidance.training_dropout", 0.1)
-        own_codec = read_codec(_named(codec, path, CODEC_FILE, "codec"), dual_mono=model.is_stereo)
-        text_folder = _named(text_encoder, path, "text_encoder", "text_encoder")
+        own_codec = read_codec(
+            _named(codec_path, path, CODEC_FILE, "codec_path"), dual_mono=model.is_stereo
+        )
+        text_folder = _named(text_encoder_path, path, "text_encoder", "text_encoder_path")
         text_config, text_weights = _read_t5(text_folder, model)
     else:
         described = read_json(path / "config.json")
@@ -92,8 +96,8 @@ def import_model(
         weights = Weights(read_weights(path), path)
         seconds, drop = SECONDS, 0.1
         given = weights.below("audio_encoder.")
-        if codec is not None:
-            own_codec = read_codec(codec, dual_mono=model.is_stereo)
+        if codec_path is not None:
+            own_codec = read_codec(codec_path, dual_mono=model.is_stereo)
         else:
             audio = described.get("audio_encoder")
             own_codec = from_transformers(
@@ -102,13 +106,13 @@ def import_model(
         text_config = dict(described["text_encoder"])
         text_weights = encoder_weights(weights.below("text_encoder."))
         text_folder = path
-        if text_encoder is not None:
-            text_folder = text_encoder
+        if text_encoder_path is not None:
+            text_folder = text_encoder_path
             text_config, text_weights = _read_t5(text_folder, model)
     converted = take_decoder(weights, model)
     weights.check_all_taken()
     _check_codec(model, own_codec, path)
-    settings = _settings(model, own_codec, context or seconds, max_tokens, drop) | {
+    settings = _settings(model, own_codec, context_seconds or seconds, max_tokens, drop) | {
         "origin": {"license": license, "base_model": base_model}
     }
     _check_fits(settings, converted, path)
@@ -123,8 +127,19 @@ def is_audiocraft(path: Path) -> bool:
     return (path / MODEL_FILE).is_file() and not described
 
 
-def write_imported(model: ImportedModel, out: Path, dtype: str = "float32") -> None:
+def write_imported(
+    model: ImportedModel,
+    out: Path,
+    dtype: str = "float32",
+    card: Callable[[Path], str] | None = None,
+) -> None:
     """Write the folder of an imported model, which appears whole or not at all.
+
+    Args:
+        model: that was imported.
+        out: the new folder.
+        dtype: of the model's weights on disk.
+        card: gives the text of README.md for the folder, once all else is in it.
 
     Raises:
         ValueError: `out` is there, or for an unknown dtype.
@@ -143,6 +158,9 @@ def write_imported(model: ImportedModel, out: Path, dtype: str = "float32") -> N
         write_text_encoder(
             folder / TEXT_ENCODER, model.text_config, model.text_weights, model.tokenizer
         )
+        if card is not None:
+            with atomic_file(folder / "README.md") as file:
+                file.write(card(folder).encode())
 
 
 def _named(given: Path | None, path: Path, name: str, setting: str) -> Path:
@@ -169,7 +187,7 @@ def _tokenizer(folder: Path) -> Path:
     if not file.is_file():
         raise FileNotFoundError(
             f"{file}: no such file; put that of the T5 (google-t5/t5-base) there, or pass "
-            f"text_encoder=DIR with a T5 that has one"
+            f"text_encoder_path=DIR with a T5 that has one"
         )
     return file
 
@@ -182,7 +200,7 @@ def _check_codec(model: MusicGen, codec: EncodecCodec, where: Path) -> None:
     if wanted != found:
         raise ValueError(
             f"{where}: the model is of {wanted[0]} codebooks of {wanted[1]} codes, the codec has "
-            f"{found[0]} of {found[1]}; pass codec=DIR, with the codec that it was trained with"
+            f"{found[0]} of {found[1]}; pass codec_path=DIR, with the one that it was trained with"
         )
 
 
@@ -190,7 +208,7 @@ def _settings(
     model: MusicGen, codec: EncodecCodec, seconds: float, max_tokens: int, drop: float
 ) -> dict[str, Any]:
     if not seconds > 0 or max_tokens < 1:
-        raise ValueError(f"context={seconds} and max_tokens={max_tokens} must be above 0")
+        raise ValueError(f"context_seconds={seconds} and max_tokens={max_tokens} must be above 0")
     vocabulary = ConditionVocabulary(
         labels={},
         drop=float(drop),

@@ -15,10 +15,13 @@ SCRIPTS = sorted(file.stem for file in CONFIGS.glob("*.yaml"))
 # Settings that are null by default, and not numbers.
 WORDS = [
     "audio",
+    "base_model",
     "ckpt_path",
     "codec.repository",
+    "codec_path",
     "codec_repository",
     "compare",
+    "conditioning.sequence",
     "conditioning.text",
     "conditioning.vector",
     "data.column",
@@ -40,6 +43,7 @@ WORDS = [
     "prompt",
     "push",
     "run",
+    "text_encoder_path",
     "title",
 ]
 

@@ -27,14 +27,36 @@ MakeModel = Callable[..., AudioLM]
 LABELS = ConditionVocabulary({"label": ["one", "two"], "speaker": ["ada", "ben", "cy"]})
 TEXT = ConditionVocabulary({}, "text", "abc ", 12)
 ALL = ConditionVocabulary(LABELS.labels, "text", "abc ", 12, "embedding", 3)
-VOCABULARIES = {"labels": LABELS, "text": TEXT, "all": ALL}
+SEQUENCE = ConditionVocabulary({}, sequence="states", sequence_size=3, max_sequence=6)
+VOCABULARIES = {"labels": LABELS, "text": TEXT, "all": ALL, "sequence": SEQUENCE}
 
 CONDITIONS: list[dict[str, Any]] = [
-    {"label": "one", "speaker": "cy", "text": "a", "embedding": [1.0, -2.0, 0.5]},
-    {"label": "two", "text": "abc cab abc"},
+    {
+        "label": "one",
+        "speaker": "cy",
+        "text": "a",
+        "embedding": [1.0, -2.0, 0.5],
+        "states": [[0.0, 1.0, 2.0]],
+    },
+    {
+        "label": "two",
+        "text": "abc cab abc",
+        "states": [[-2.0, 1.0, 2.0], [3.0, 0.0, 0.0], [0.0, 4.0, 0.0], [1.0, 1.0, 1.0]],
+    },
     {},
-    {"speaker": "ben", "text": "bbb", "embedding": [0.0, 0.0, 3.0]},
-    {"label": "one", "speaker": "cy", "text": "a", "embedding": [1.0, -2.0, 0.5]},
+    {
+        "speaker": "ben",
+        "text": "bbb",
+        "embedding": [0.0, 0.0, 3.0],
+        "states": [[0.0, -5.0, 2.0], [1.0, 0.0, 0.0]],
+    },
+    {
+        "label": "one",
+        "speaker": "cy",
+        "text": "a",
+        "embedding": [1.0, -2.0, 0.5],
+        "states": [[0.0, 1.0, 2.0]],
+    },
 ]
 SEEDS = list(range(len(CONDITIONS)))
 
@@ -49,6 +71,9 @@ def row(conditions: Mapping[str, Tensor], b: int) -> dict[str, Tensor]:
     alone = {name: values[b : b + 1] for name, values in conditions.items()}
     if "text" in alone:
         alone["text"] = alone["text"][:, : int((alone["text"] > 0).sum())]
+    if "sequence" in alone:
+        known = int(alone["sequence"].isfinite().all(dim=2).sum())
+        alone["sequence"] = alone["sequence"][:, : max(1, known)]
     return alone
 
 

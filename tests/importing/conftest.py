@@ -146,7 +146,7 @@ def audiocraft_weights(model: Any) -> dict[str, Tensor]:
 
 def save_audiocraft(model: Any, folder: Path) -> Path:
     """As audiocraft's export_lm and export_encodec write them, and its T5 beside."""
-    from audiolm.importing.encodec import from_transformers
+    from audiolm.codec.transformers import from_transformers
 
     folder.mkdir()
     stereo = model.config.decoder.audio_channels == 2

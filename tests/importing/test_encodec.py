@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from audiolm.codec import EncodecCodec, load_local
-from audiolm.importing.encodec import from_transformers, read_codec
+from audiolm.codec import EncodecCodec, load_codec, load_local, load_transformers
+from audiolm.codec.transformers import from_transformers
+from audiolm.importing.encodec import read_codec
 
 from .conftest import hf_codec
 
@@ -98,6 +99,47 @@ def test_the_folder_is_read_and_written(tmp_path: Path, pad_mode: str) -> None:
     compare(theirs, again, 400)
 
 
+def test_a_codec_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder, or of the hub's cache; what a run keeps of it is found again."""
+    torch.manual_seed(0)
+    theirs = hf_codec()
+    snapshot = tmp_path / "models--ann--codec" / "snapshots" / "abc"
+    theirs.save_pretrained(snapshot)
+    (tmp_path / "models--ann--codec" / "refs").mkdir()
+    (tmp_path / "models--ann--codec" / "refs" / "main").write_text("abc")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in (str(snapshot), "hf://ann/codec"):
+        codec = load_transformers(name, num_codebooks=2)
+        assert codec.num_codebooks == 2 and codec.fingerprint == imported(theirs).fingerprint
+    codec.save(tmp_path / "run")
+    again = load_codec(codec.identity(), [tmp_path / "run"])
+    sound = torch.randn(1, 1, 400)
+    assert torch.equal(again.encode(sound), codec.encode(sound))
+    with pytest.raises(FileNotFoundError, match="no such file; give the folder"):
+        load_transformers(str(tmp_path / "nothing"))
+
+
+def test_segments_are_normalised_as_theirs() -> None:
+    """As the 48 kHz model: within a segment the network's codes are theirs."""
+    torch.manual_seed(0)
+    theirs = hf_codec(
+        audio_channels=2,
+        norm_type="time_group_norm",
+        normalize=True,
+        chunk_length_s=1.0,
+        overlap=0.01,
+        codebook_size=512,
+        target_bandwidths=[4 * 9 * 200 / 1000],
+    )
+    ours = imported(theirs)
+    assert (ours.channels, ours.num_codebooks) == (2, 5)
+    sound = torch.randn(1, 2, 800) * 0.3
+    with torch.inference_mode():
+        expected = theirs.encode(sound).audio_codes[0]
+    assert torch.equal(ours.encode(sound)[:, :-1], expected)
+
+
 @pytest.mark.parametrize("pad_mode", ["reflect", "constant"])
 def test_chunks_and_batches_are_the_whole(pad_mode: str) -> None:
     """Long recordings and unlike lengths, which go other ways through the network."""
@@ -147,9 +189,9 @@ def test_dual_mono_takes_as_many_left_as_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kernel_size": 5}, "kernel_size=5 of the codec, imported is 7"),
-        ({"normalize": True}, "normalize=True of the codec, imported is False"),
-        ({"model_type": "dac"}, "of type dac; imported are those of encodec"),
+        ({"kernel_size": 5}, "kernel_size=5 of the codec, read is 7"),
+        ({"normalize": True}, "normalize=True with chunk_length_s=None of the codec"),
+        ({"model_type": "dac"}, "of type dac; read are those of encodec"),
         ({"num_filters": 5}, "is .* the settings ask for"),
         ({"pad_mode": "circular"}, "pad_mode='circular': must be one of reflect, constant"),
         ({"num_lstm_layers": 3}, "codec weights lack decoder.model.*lstm"),

@@ -42,7 +42,7 @@ def folders(theirs: dict[bool, Any], tmp_path_factory: pytest.TempPathFactory) -
     for kind, save in SAVE.items():
         for stereo, model in theirs.items():
             folder = tmp_path_factory.mktemp("imported") / "from"
-            imported = import_model(save(model, folder), context=0.2, max_tokens=8)
+            imported = import_model(save(model, folder), context_seconds=0.2, max_tokens=8)
             write_imported(imported, folder.parent / "to")
             made[kind, stereo] = folder.parent / "to"
     return made

@@ -134,18 +134,18 @@ AUDIOCRAFT: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no codec": (
         lambda f: (f / "compression_state_dict.bin").unlink(),
-        "compression_state_dict.bin: no such file; pass codec=DIR",
+        "compression_state_dict.bin: no such file; pass codec_path=DIR",
     ),
     "named codec": (
         lambda f: torch.save(
             {"pretrained": "facebook/encodec_32khz", "exported": True},
             f / "compression_state_dict.bin",
         ),
-        "only names its codec, facebook/encodec_32khz; download that and pass codec=DIR",
+        "only names its codec, facebook/encodec_32khz; download that and pass codec_path=DIR",
     ),
     "no T5": (
         lambda f: (f / "text_encoder").rename(f / "elsewhere"),
-        "text_encoder: no such file; pass text_encoder=DIR",
+        "text_encoder: no such file; pass text_encoder_path=DIR",
     ),
     "another T5": (
         lambda f: as_json(f / "text_encoder" / "config.json", d_model=768),
@@ -193,7 +193,7 @@ def test_another_codec_is_refused(model: Any, tmp_path: Path) -> None:
     folder = save_transformers(model, tmp_path / "from")
     hf_codec(codebook_size=64).save_pretrained(tmp_path / "codec")
     with pytest.raises(ValueError, match="4 codebooks of 32 codes, the codec has 3 of 64"):
-        import_model(folder, codec=tmp_path / "codec")
+        import_model(folder, codec_path=tmp_path / "codec")
 
 
 def test_several_files_and_a_table_of_positions_are_read(model: Any, tmp_path: Path) -> None:

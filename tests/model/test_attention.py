@@ -15,7 +15,12 @@ from audiolm.model.attention import (
     scaled_dot_product_attention,
 )
 from audiolm.model.cache import KeyValueCache
-from audiolm.model.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from audiolm.model.positions import (
+    CosineSinePositions,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
 
 
 class Textbook(nn.Module):
@@ -239,11 +244,28 @@ def test_rotary_wants_pairs() -> None:
         RotaryPositions(3, 10)
 
 
-@pytest.mark.parametrize("kind", [SinusoidalPositions, LearnedPositions])
-@pytest.mark.parametrize("width", [6, 7])
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [
+        *[(SinusoidalPositions, width) for width in (6, 7)],
+        *[(LearnedPositions, width) for width in (6, 7)],
+        *[(CosineSinePositions, width) for width in (4, 6)],
+    ],
+)
 def test_added_positions_go_on_where_they_stopped(kind: type[nn.Module], width: int) -> None:
     positions = kind(width, 10)
     x = torch.zeros(2, 10, width)
     whole = positions(x)
     assert torch.equal(torch.cat([positions(x[:, :4]), positions(x[:, 4:], 4)], dim=1), whole)
     assert len(whole[0].unique(dim=0)) == 10
+
+
+def test_cosine_sine_positions_are_the_formula() -> None:
+    added = CosineSinePositions(6, 50)(torch.zeros(1, 50, 6))[0]
+    for position in (0, 1, 7, 49):
+        angles = [position * 10_000 ** (-i / 2) for i in range(3)]
+        expected = [*map(math.cos, angles), *map(math.sin, angles)]
+        assert added[position].tolist() == pytest.approx(expected, abs=1e-5)
+    for width in (2, 7):
+        with pytest.raises(ValueError, match=f"even width of at least 4, not {width}"):
+            CosineSinePositions(width, 50)

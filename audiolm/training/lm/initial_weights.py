@@ -77,7 +77,7 @@ class InitialModel:
         """That of a new run's data, with the names and characters that this model knows besides.
 
         Raises:
-            ValueError: for a vector of another size.
+            ValueError: for a vector, or a sequence of vectors, of another size.
         """
         own = self.vocabulary
         if own is None:
@@ -88,13 +88,37 @@ class InitialModel:
                 f"have {vocabulary.vector_size}; make them with the same model"
             )
         has_text = own.text is not None and own.text == vocabulary.text
+        size, longest = self._sequence_sizes(own, vocabulary)
         return dataclasses.replace(
             vocabulary,
             labels={c: _united(own.labels.get(c, []), n) for c, n in vocabulary.labels.items()},
             alphabet="".join(_united([*own.alphabet] if has_text else [], [*vocabulary.alphabet])),
             max_text_len=max(vocabulary.max_text_len, own.max_text_len if has_text else 0),
             text_layers=own.text_layers if has_text else vocabulary.text_layers,
+            sequence_size=size,
+            max_sequence=longest,
         )
+
+    def _sequence_sizes(
+        self, own: ConditionVocabulary, vocabulary: ConditionVocabulary
+    ) -> tuple[int, int]:
+        """Numbers of a vector and most vectors of a sequence, whatever its column's name."""
+        if own.sequence is None or vocabulary.sequence is None:
+            return vocabulary.sequence_size, vocabulary.max_sequence
+        if own.text_encoder is not None and own.text_encoder == vocabulary.text_encoder:
+            return own.sequence_size, own.max_sequence
+        if own.sequence_size != vocabulary.sequence_size:
+            raise ValueError(
+                f"init_from={self.named} reads vectors of {own.sequence_size} numbers as "
+                f"{own.sequence}, the data have {vocabulary.sequence_size}; make them with the "
+                f"same model"
+            )
+        return own.sequence_size, max(own.max_sequence, vocabulary.max_sequence)
+
+    @property
+    def text_encoder(self) -> str | None:
+        """What makes its sequence of vectors of a text; None where nothing does."""
+        return None if self.vocabulary is None else self.vocabulary.text_encoder
 
 
 def read_initial_model(path: Path, named: str) -> InitialModel:

@@ -110,7 +110,10 @@ class SampleCallback(pl.Callback):
         """The samples of the weights as they are now."""
         words, rows = module.vocabulary, None
         if words is not None:
-            rows = stack_rows([words.encode_known(values) for values in conditions])
+            encode = words.encode_known
+            if (of_clips := getattr(module.trainer.datamodule, "conditions", None)) is not None:  # type: ignore[attr-defined]
+                encode = of_clips.encode
+            rows = stack_rows([encode(values) for values in conditions])
         trained = TrainedModel(
             module.model, module.pattern, module.context_frames, module.codec, step, words
         )

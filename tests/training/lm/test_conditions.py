@@ -36,6 +36,8 @@ def labelled(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec)
     for i in range(30):
         noise = rng.normal(0, 0.1, 12 * (5 + i % 10))
         soundfile.write(folder / f"{i:02d}.wav", noise, 800)
+        states = np.stack([np.full(1 + i % 3, i), np.arange(1 + i % 3)], axis=1)
+        np.save(folder / f"states_{i:02d}.npy", states)
         np.save(folder / f"{i:02d}.npy", np.full((1, 3), float(i)))
         word = WORDS[i % 3]
         lines.append(
@@ -45,6 +47,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory, tiny_codec: EncodecCodec)
                 "speaker": str(i % 2),
                 "text": " ".join([word] * (1 + i % 4)),
                 "embedding": f"{i:02d}.npy",
+                "states": f"states_{i:02d}.npy",
             }
         )
     lines[7] = {"file_name": "07.wav"}
@@ -67,6 +70,28 @@ def data_of(store: TokenStore, vocabulary: ConditionVocabulary, **overrides: Any
     return TokenData(
         store, **{**settings, "end_token": True, "vocabulary": vocabulary, **overrides}
     )
+
+
+def test_a_sequence_is_that_of_the_clips(labelled: TokenStore) -> None:
+    vocabulary = vocabulary_of(labelled, labels=["label"], sequence="states")
+    assert (vocabulary.sequence_size, vocabulary.max_sequence) == (2, 3)
+    data = data_of(labelled, vocabulary)
+    batch = next(iter(data.training_loader(1)))["conditions"]["sequence"]
+    assert batch.shape[2] == 2 and batch.dtype == torch.float32
+    known = batch.isfinite().all(dim=2)
+    assert bool((known == batch.isfinite().any(dim=2)).all())
+    # A vector says its clip and its place; the clip without one has none at all.
+    for row, there in zip(batch, known, strict=True):
+        assert row[there, 1].tolist() == list(range(int(there.sum())))
+        assert len(row[there, 0].unique()) <= 1
+    for wrong, message in (
+        ({"sequence": "label"}, "is not the path of a .npy file"),
+        ({"sequence": "embedding"}, "is not a sequence of finite vectors"),
+        ({"sequence": "nothing"}, "no clip has the condition nothing"),
+        ({"sequence": "states", "text": "text"}, "a model looks at one of the two"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vocabulary_of(labelled, **wrong)
 
 
 def test_the_names_are_those_of_the_clips(labelled: TokenStore) -> None:
