@@ -61,6 +61,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("path=DIR out=DIR codec_path=DIR text_encoder_path=DIR", "of audiocraft's files alone"),
         ("path=DIR out=DIR context_seconds=10", "with a shorter context"),
         ("path=DIR out=DIR base_model=facebook/audiogen-medium", "with its name in the model card"),
+        ("path=DIR out=DIR max_tokens=256", "with longer texts"),
+        ("path=hf://facebook/musicgen-stereo-small out=DIR", "in stereo"),
+        ("path=hf://OWNER/NAME@REVISION out=DIR", "a version of it"),
+        ("path=DIR out=DIR license=cc-by-4.0", "a model of other terms"),
+        ("path=DIR out=DIR dtype=float16 codec_path=DIR", "with the EnCodec of another folder"),
     ],
     "prepare": [
         ("data=folder data.path=DIR", "check a folder's recordings, and encode them"),

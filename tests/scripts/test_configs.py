@@ -11,6 +11,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from audiolm.codec import check_settings
+from audiolm.codec.settings import OPTIONAL
 from audiolm.datasets.checks.rules import Rules
 from audiolm.datasets.folder import folder_clips
 from audiolm.generation import Sampling
@@ -56,7 +57,7 @@ def assert_keys_are_arguments(node: DictConfig) -> None:
 def test_train_codec_composes_with_every_choice(choice: str) -> None:
     cfg = compose("train_codec", *([choice] if choice else []))
     settings = OmegaConf.to_container(cfg.codec_model)
-    assert check_settings(settings).keys() - settings.keys() == {"segment"}
+    assert check_settings(settings).keys() - settings.keys() == OPTIONAL.keys()
     assert set(cfg.optim) <= set(inspect.signature(make_optimizer).parameters)
     for node in cfg.callbacks.values():
         assert_keys_are_arguments(node)
