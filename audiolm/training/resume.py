@@ -31,8 +31,10 @@ def checkpoint_vocabulary(vocabulary: ConditionVocabulary, path: Path) -> Condit
     if then is None:
         return vocabulary
     known = ConditionVocabulary.from_settings(then)
-    now = (vocabulary.columns, vocabulary.vector_size, vocabulary.sequence_size)
-    if (known.columns, known.vector_size, known.sequence_size) != now:
+    # Of a text that is read by an encoder the data do not know the sizes.
+    size = vocabulary.sequence_size if vocabulary.text_encoder is None else known.sequence_size
+    now = (vocabulary.columns, vocabulary.vector_size, size, vocabulary.text_encoder)
+    if (known.columns, known.vector_size, known.sequence_size, known.text_encoder) != now:
         return vocabulary
     return dataclasses.replace(known, drop=vocabulary.drop, text_layers=vocabulary.text_layers)
 
