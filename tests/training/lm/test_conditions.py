@@ -86,7 +86,6 @@ def test_a_sequence_is_that_of_the_clips(labelled: TokenStore) -> None:
         assert len(row[there, 0].unique()) <= 1
     for wrong, message in (
         ({"sequence": "label"}, "is not the path of a .npy file"),
-        ({"sequence": "embedding"}, "is not a sequence of finite vectors"),
         ({"sequence": "nothing"}, "no clip has the condition nothing"),
         ({"sequence": "states", "text": "text"}, "a model looks at one of the two"),
     ):
