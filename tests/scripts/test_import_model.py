@@ -30,13 +30,12 @@ def captioned(workplace: Path) -> list[str]:
         rows.writerow(["file_name", "caption"])
         for i in range(8):
             rows.writerow([f"{i}.wav", ("calm piano", "loud drums")[i % 2]])
-            sound = np.sin(np.arange(480) * (0.3, 0.9)[i % 2]) * (0.1, 0.6)[i % 2]
+            sound = np.sin(np.arange(480) * (0.3, 0.9)[i % 2] + i) * (0.1, 0.6)[i % 2]
             soundfile.write(folder / f"{i}.wav", sound, 800)
     return [
         "experiment=smoke",
         "data=folder",
         f"data.path={folder}",
-        "rules.duplicate.action=report",
         "data.batch_size=4",
         "data.valid_fraction=0.25",
         "trainer.max_steps=3",
