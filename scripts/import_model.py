@@ -5,9 +5,10 @@ path is a folder of transformers' or of audiocraft's files, or hf://OWNER/NAME.
 
 from __future__ import annotations
 
-from audiolm.cli.interrupt import stop_quietly
+from audiolm.cli.loading import start_loading
 
-stop_quietly()  # on Ctrl-C during the other imports, which take seconds
+if __name__ == "__main__":
+    start_loading()  # the other imports take seconds
 
 from omegaconf import DictConfig
 

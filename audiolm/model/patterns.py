@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from reprlib import repr as short_repr
 from typing import Protocol
 
 import torch
@@ -130,13 +131,13 @@ def _delayed(delays: Sequence[int], num_codebooks: int) -> StridedPattern:
     offsets = tuple(delays)
     if len(offsets) != num_codebooks:
         raise ValueError(
-            f"pattern.delays={list(offsets)} are {len(offsets)} for {num_codebooks} codebooks; "
+            f"pattern.delays={short_repr(offsets)} are {len(offsets)} for {num_codebooks} codebooks; "
             f"give one a codebook"
         )
     whole = all(isinstance(delay, int) and not isinstance(delay, bool) for delay in offsets)
     if not whole or offsets[0] != 0 or list(offsets) != sorted(offsets):
         raise ValueError(
-            f"pattern.delays={list(offsets)} must be whole numbers that begin with 0 and never fall"
+            f"pattern.delays={short_repr(offsets)} must be whole numbers that begin with 0 and never fall"
         )
     return StridedPattern(1, offsets)
 
