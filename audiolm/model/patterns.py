@@ -131,13 +131,14 @@ def _delayed(delays: Sequence[int], num_codebooks: int) -> StridedPattern:
     offsets = tuple(delays)
     if len(offsets) != num_codebooks:
         raise ValueError(
-            f"pattern.delays={short_repr(offsets)} are {len(offsets)} for {num_codebooks} codebooks; "
-            f"give one a codebook"
+            f"pattern.delays={short_repr(offsets)} are {len(offsets)} for {num_codebooks} "
+            f"codebooks; give one a codebook"
         )
     whole = all(isinstance(delay, int) and not isinstance(delay, bool) for delay in offsets)
     if not whole or offsets[0] != 0 or list(offsets) != sorted(offsets):
         raise ValueError(
-            f"pattern.delays={short_repr(offsets)} must be whole numbers that begin with 0 and never fall"
+            f"pattern.delays={short_repr(offsets)} must be whole numbers that begin with 0 and "
+            f"never fall"
         )
     return StridedPattern(1, offsets)
 
