@@ -23,6 +23,16 @@ def compose(config_name: str, overrides: list[str], with_hydra: bool = False) ->
         return hydra.compose(config_name, overrides=overrides, return_hydra_config=with_hydra)
 
 
+def choices(config_name: str, overrides: list[str]) -> dict[str, Any]:
+    """Which file of each group the config with these overrides is made of: {"data": "folder"}."""
+    state = GlobalHydra.instance().hydra
+    try:
+        composed = compose(config_name, overrides, with_hydra=True)
+    finally:
+        GlobalHydra.instance().hydra = state
+    return dict(composed.hydra.runtime.choices)
+
+
 def all_keys(cfg: Any, prefix: str = "") -> set[str]:
     keys = set()
     for key in cfg:

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from audiolm.cli.compose import choices
+from audiolm.cli.resume import recorded_overrides
 from audiolm.files import replacing
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.run_folder import RunFolder, is_helper_process
@@ -29,16 +33,21 @@ class RunRecord:
 
     def __init__(self, cfg: DictConfig) -> None:
         self._cfg = copy.deepcopy(cfg)
-        self._overrides = list(HydraConfig.get().overrides.task)
+        hydra = HydraConfig.get()
+        self._overrides = list(hydra.overrides.task)
+        self._choices = {str(group): choice for group, choice in hydra.runtime.choices.items()}
+        self._config_name = str(hydra.job.config_name)
 
     def changes(self, resume_from: Path | None) -> list[str]:
         """What differs from the settings that a checkpoint's run was last trained with, in lines.
 
-        Empty for a new run, and where nothing says what these were.
+        Empty for a new run, and where nothing says what these were. Of a group with another choice,
+        such as data=store, what only one of the two choices has is not a change of its own.
         """
         if resume_from is None:
             return []
-        file = RunFolder.of(resume_from).record / "config.yaml"
+        run = RunFolder.of(resume_from)
+        file = run.record / "config.yaml"
         if not file.is_file():
             return []
         try:
@@ -46,11 +55,29 @@ class RunRecord:
         except Exception:  # what a YAML parser raises for a damaged file depends on its bytes
             return [f"  changed     unknown: {file} is not a config"]
         now = _flat(self._cfg)
-        return [
-            f"  changed     {key}={_shown(now, key)} (the run had {_shown(then, key)})"
-            for key in sorted(now.keys() | then.keys())
+        others = self._other_choices(run)
+        of_one_choice = {key for key in now.keys() ^ then.keys() if key.partition(".")[0] in others}
+        values = {
+            key: (_shown(now, key), _shown(then, key))
+            for key in (now.keys() | then.keys()) - of_one_choice
             if then.get(key, _ABSENT) != now.get(key, _ABSENT)
+        }
+        return [
+            f"  changed     {key}={value} (the run had {before})"
+            for key, (value, before) in sorted((others | values).items())
         ]
+
+    def _other_choices(self, run: RunFolder) -> dict[str, tuple[str, str]]:
+        """The groups of settings of which the run had another choice: that of now, and that."""
+        try:
+            then = choices(self._config_name, recorded_overrides(run))
+        except (ValueError, HydraException, OmegaConfBaseException):
+            return {}  # damaged, or of a version whose settings had other names
+        return {
+            group: (str(choice), str(then[group]))
+            for group, choice in self._choices.items()
+            if group in self._cfg and then.get(group, choice) != choice
+        }
 
     def write(self, run: RunFolder, resume_from: Path | None) -> None:
         """Put it in the run's folder; one of before that says something else stays beside it."""

@@ -122,6 +122,11 @@ def test_a_run_and_its_codes_go_to_someone_else(
     again = works(run_script("train", "ckpt_path=mine", *codes, MORE))
     assert "codec is not there: the run's own copy is used" in again
     assert "clips, the run had" not in again
+    # Another choice is a change; settings that only one of the two choices has are none.
+    changed = [line.split(maxsplit=1)[1] for line in again.splitlines() if "changed " in line]
+    assert changed[0] == "data=store (the run had folder)"
+    assert "data.path=codes (the run had recs)" in changed and "nothing" not in again
+    assert len(changed) < 6
     lost = run_script("evaluate", "ckpt_path=mine/checkpoints/best.ckpt", "num_samples=0")
     assert lost.code == 2 and "data=store data.path=STORE where they are now" in lost.err
     works(run_script("evaluate", "ckpt_path=mine", "num_samples=0", *codes))
