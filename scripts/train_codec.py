@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from audiolm.cli.app import start
 from audiolm.cli.codec import (
     initial_weights,
+    lacks_its_codec_alone,
     make_codec_module,
     make_codec_trainer,
     make_waveforms,
@@ -22,6 +23,7 @@ from audiolm.cli.training import exit_if_interrupted, make_loggers, recorded, re
 from audiolm.run_folder import RunFolder
 from audiolm.training.codec.resume import check_same_codec_run
 from audiolm.training.codec.summary import describe_codec_plan
+from audiolm.training.ending import describe_ending
 
 
 def main(cfg: DictConfig) -> None:
@@ -32,7 +34,11 @@ def main(cfg: DictConfig) -> None:
     module = make_codec_module(cfg)
     fitted = False
     if resume_from is not None:
-        fitted = check_same_codec_run(module, resume_from, cfg.trainer.max_steps)
+        fitted = check_same_codec_run(module, resume_from)
+        if lacks_its_codec_alone(module, run, resume_from, cfg.trainer.max_steps):
+            with run.lock():
+                report_codec("all steps, before: the codec alone was missing", module, run)
+            return
     begins = initial_weights(cfg, module, resume_from)
     trainer = make_codec_trainer(cfg, run)
 
@@ -47,7 +53,7 @@ def main(cfg: DictConfig) -> None:
 
     if trainer.is_global_zero:
         exit_if_interrupted(trainer, run)
-        report_codec(trainer, module, run)
+        report_codec(describe_ending(trainer), module, run)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig
+from torch import Tensor
 
 from audiolm.cli.build import plain
 from audiolm.cli.report import write_report
 from audiolm.cli.store import check
 from audiolm.cli.training import files_of_callbacks, make_callbacks, make_trainer
-from audiolm.codec.local import save_local
+from audiolm.codec.local import is_saved, save_local
 from audiolm.files import check_writable, user_path
 from audiolm.model.checkpoint import read_checkpoint
 from audiolm.run_folder import RunFolder
@@ -28,7 +29,7 @@ from audiolm.training.codec.initial_weights import load_initial_weights
 from audiolm.training.codec.module import CodecTraining
 from audiolm.training.codec.options import check_trainer, segment_options
 from audiolm.training.codec.resume import keep_recordings
-from audiolm.training.ending import describe_ending
+from audiolm.training.resume import check_steps_left
 
 WAVEFORMS = Path("data/waveforms")
 
@@ -116,16 +117,26 @@ def make_waveforms(
     )
 
 
-def report_codec(trainer: Trainer, module: CodecTraining, run: RunFolder) -> None:
-    """Write the codec; say where it is, and what to run next."""
-    checkpoint = read_checkpoint(run.chosen_checkpoint())
-    weights = {
-        name.removeprefix("model."): tensor
-        for name, tensor in checkpoint["state_dict"].items()
-        if name.startswith("model.")
-    }
-    path = save_local(module.settings, weights, run.codec / "codec")
-    print(f"finished  {describe_ending(trainer)}")
+def lacks_its_codec_alone(
+    module: CodecTraining, run: RunFolder, resume_from: Path, max_steps: int
+) -> bool:
+    """Whether a run was stopped behind its last step, before its codec was written.
+
+    Raises:
+        ValueError: it is at its last step and has its codec, so that there is nothing to resume.
+    """
+    step = read_checkpoint(resume_from)["global_step"]
+    is_its_end = step >= max_steps and resume_from.resolve() == run.last_checkpoint.resolve()
+    if is_its_end and not is_saved(module.settings, _trained_weights(run), _codec_of(run)):
+        return True
+    check_steps_left(resume_from, step, max_steps)
+    return False
+
+
+def report_codec(ending: str, module: CodecTraining, run: RunFolder) -> None:
+    """Write the codec; say how the training ended, where the codec is, and what to run next."""
+    path = save_local(module.settings, _trained_weights(run), _codec_of(run))
+    print(f"finished  {ending}")
     print(f"codec     {path}")
     print(f"metrics   {run.metrics}")
     print(
@@ -133,3 +144,18 @@ def report_codec(trainer: Trainer, module: CodecTraining, run: RunFolder) -> Non
         f"codec.path={shlex.quote(str(path.parent))}"
     )
     write_report(run)
+
+
+def _codec_of(run: RunFolder) -> Path:
+    """Where a run's trained codec is, without ending."""
+    return run.codec / "codec"
+
+
+def _trained_weights(run: RunFolder) -> dict[str, Tensor]:
+    """Of the codec of a run's best checkpoint."""
+    checkpoint = read_checkpoint(run.chosen_checkpoint())
+    return {
+        name.removeprefix("model."): tensor
+        for name, tensor in checkpoint["state_dict"].items()
+        if name.startswith("model.")
+    }

@@ -49,6 +49,21 @@ def save_local(
     return _with(path, WEIGHTS)
 
 
+def is_saved(settings: Mapping[str, Any], weights: Mapping[str, Tensor], path: Path) -> bool:
+    """Whether this codec is what `save_local` has written as `path`.
+
+    Raises:
+        ValueError: settings or weights are wrong.
+    """
+    settings = check_settings(settings)
+    try:
+        pair = read_pair(path)
+    except (FileNotFoundError, ValueError):
+        return False
+    _, weights = build_for(settings, weights)
+    return pair.fingerprint == compute_fingerprint(settings, weights)
+
+
 class Pair(NamedTuple):
     """What the two files of a codec hold."""
 

@@ -59,19 +59,22 @@ def check_same_run(
     known = found.get("conditioning")
     conditions = {} if known is None else vars(ConditionVocabulary.from_settings(known))
     then, now = comparable(found, conditions), comparable(settings, conditioning)
-    check_resumable(path, then, now, checkpoint["global_step"], max_steps)
+    check_same_settings(path, then, now)
+    check_steps_left(path, checkpoint["global_step"], max_steps)
 
 
-def check_resumable(
-    path: Path, then: dict[str, Any], now: dict[str, Any], step: int, max_steps: int
-) -> None:
-    """Refuse a checkpoint of other settings than the run's, or at its end already."""
+def check_same_settings(path: Path, then: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse a checkpoint of other settings than the run's."""
     for key in now:
         if then.get(key) != now[key]:
             raise ValueError(
                 f"{path} was trained with {key}={then.get(key)}, this run has {now[key]}; pass the "
                 f"settings of the run to resume, or start a new one without ckpt_path"
             )
+
+
+def check_steps_left(path: Path, step: int, max_steps: int) -> None:
+    """Refuse a checkpoint that is at the end of the run already."""
     if step >= max_steps:
         raise ValueError(
             f"{path} is at step {step} already; to train on, raise trainer.max_steps={max_steps}"

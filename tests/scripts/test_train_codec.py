@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import soundfile
 import torch
+from safetensors.torch import save
 
 import audiolm.training.codec.data as waveforms_module
 from audiolm.codec import load_local
@@ -160,6 +161,29 @@ def test_a_kill_loses_at_most_the_steps_since_the_last_checkpoint(
     resumed = run_script("train_codec", *long, "ckpt_path=last", f"trainer.max_steps={step + 6}")
     assert resumed.code == 0, resumed.err
     assert read_checkpoint(last)["global_step"] == step + 6
+
+
+def test_a_run_stopped_before_its_codec_was_written_ends_well(
+    workplace: Path, run_script: RunScript, tiny: list[str]
+) -> None:
+    assert run_script("train_codec", *tiny, "hydra.run.dir=run").code == 0
+    codec = Path("run/codec")
+    written = {file.name: file.read_bytes() for file in codec.iterdir()}
+    over = run_script("train_codec", "ckpt_path=run")
+    assert over.code == 2 and "is at step 6 already" in over.err
+    # A kill leaves nothing of it, the weights alone, or the codec of when the run was shorter.
+    other = {"codec.safetensors": save({"weight": torch.zeros(1)}, {"fingerprint": "another"})}
+    for left in ({}, {"codec.safetensors": written["codec.safetensors"]}, {**written, **other}):
+        for file in codec.iterdir():
+            file.unlink()
+        for name, data in left.items():
+            (codec / name).write_bytes(data)
+        refused = run_script("train_codec", "ckpt_path=run", "codec_model.n_filters=8")
+        assert refused.code == 2 and "codec_model.n_filters=4" in refused.err
+        again = run_script("train_codec", "ckpt_path=run")
+        assert again.code == 0, again.err
+        assert "the codec alone was missing" in again.out and "run/codec" in again.out
+        assert {file.name: file.read_bytes() for file in codec.iterdir()} == written
 
 
 def test_ctrl_c_while_decoding(

@@ -14,10 +14,10 @@ from audiolm.tokens import ClipSet
 from audiolm.training.codec.data import Waveforms
 from audiolm.training.codec.module import CODEC_FORMAT, CodecTraining
 from audiolm.training.codec.options import ADVERSARIAL, LOSSES, checked_quantization
-from audiolm.training.resume import NOT_SAID, check_resumable, compare_clips
+from audiolm.training.resume import NOT_SAID, check_same_settings, compare_clips
 
 
-def check_same_codec_run(module: CodecTraining, path: Path, max_steps: int) -> bool:
+def check_same_codec_run(module: CodecTraining, path: Path) -> bool:
     """Refuse to resume a checkpoint of another codec, other losses or other data.
 
     Returns:
@@ -43,7 +43,7 @@ def check_same_codec_run(module: CodecTraining, path: Path, max_steps: int) -> b
         raise ValueError(f"{path} lacks a setting or has a wrong one: {error}") from error
     # Checkpoints of before the data was kept in them say nothing about it.
     now = {key: value for key, value in comparable(dict(module.hparams)).items() if key in then}
-    check_resumable(path, then, now, checkpoint["global_step"], max_steps)
+    check_same_settings(path, then, now)
     return bool(checkpoint["state_dict"]["model.quantizer.vq.layers.0._codebook.inited"])
 
 
