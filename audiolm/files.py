@@ -66,7 +66,12 @@ def user_path(path: str | Path) -> Path:
 
     A shell itself replaces them at the beginning of a word only, and not in data.path=~/x. A name
     that begins so and is no user's stays what it is.
+
+    Raises:
+        ValueError: it is not a path.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"{short(repr(path))} is not a path; give it as text, or as a Path")
     return Path(os.path.expanduser(path))
 
 

@@ -334,10 +334,10 @@ def find_checkpoint(path: str | Path | None) -> Path:
         if run is None:
             raise FileNotFoundError(
                 f"no run with a checkpoint in {RUNS.resolve()}; run scripts/train.py first, or "
-                f"pass ckpt_path=FILE"
+                f"name a checkpoint: ckpt_path=FILE, or in Python audiolm.load(FILE)"
             )
         return run.chosen_checkpoint()
-    named = hub_folder(str(path)) if is_hub_name(path) else user_path(path or "")
+    named = hub_folder(str(path)) if is_hub_name(path) else user_path("" if path is None else path)
     if not named.is_dir():
         return named
     if is_model_folder(named) or is_hub_name(path):

@@ -6,6 +6,7 @@ Letters: C audio channels, N audio samples, K codebooks, P prompt frames.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from audiolm.audio import read_audio
 from audiolm.codec import Codec
 from audiolm.codec.base import check_clip
+from audiolm.files import short
 from audiolm.synthesis.request import Request, Waveform
 from audiolm.synthesis.sample import Sample
 
@@ -63,12 +65,25 @@ def read_waveform(
             f"{type(audio).__name__} is no sound; give a file's path, a waveform "
             f"({codec.channels}, samples) at {codec.sample_rate} Hz, or a Sample"
         )
-    waveform = torch.as_tensor(audio)
+    try:
+        # A view that runs backwards, or is in another machine's order of bytes, is none of torch's.
+        waveform = torch.as_tensor(audio if isinstance(audio, Tensor) else _plain_array(audio))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"the {type(audio).__name__} holds no waveform ({short(str(error))}); give numbers of "
+            f"shape ({codec.channels}, samples)"
+        ) from error
     if waveform.ndim == 1:
         waveform = waveform[None]
     check_clip(waveform, codec.channels)
     end = None if duration is None else max(1, round(duration * codec.sample_rate))
     return waveform[..., :end]
+
+
+def _plain_array(audio: object) -> np.ndarray[Any, Any]:
+    """Numbers in rows, as NumPy lays them out by itself."""
+    array = np.ascontiguousarray(audio)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def check_sample(sample: Sample, codec: Codec) -> None:

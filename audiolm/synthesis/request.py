@@ -130,6 +130,21 @@ class Request:
         return [{c: value for c, value in row.items() if value is not None} for row in rows]
 
 
+def refuse_settings(named: Iterable[str]) -> None:
+    """Refuse keywords that are settings of generation, where nothing is generated.
+
+    Raises:
+        ValueError: naming one.
+    """
+    fields = [each.name for each in dataclasses.fields(Request)]
+    for name in named:
+        if name in (*fields, *_SAMPLING_FIELDS):
+            raise ValueError(
+                f"{name} is a setting of generation, and changes nothing of a recording; omit it, "
+                f"or give a condition of that name in conditions={{{name!r}: ...}}"
+            )
+
+
 def make_request(columns: Iterable[str], settings: Mapping[str, Any]) -> Request:
     """A request from keywords: fields of `Request` and `Sampling`, and columns of the model.
 
@@ -158,15 +173,18 @@ def make_request(columns: Iterable[str], settings: Mapping[str, Any]) -> Request
                 f"{nearest(name, choices)}; {has}"
             )
     if sampling:
-        direct["sampling"] = dataclasses.replace(direct.get("sampling", SAMPLING), **sampling)
+        whole = direct.get("sampling", SAMPLING)
+        # What is none is for the request to refuse.
+        is_one = isinstance(whole, Sampling)
+        direct["sampling"] = dataclasses.replace(whole, **sampling) if is_one else whole
     if conditions:
         direct["conditions"] = _merged(direct.get("conditions") or {}, conditions)
     return Request(**{name: value for name, value in direct.items() if value is not None})
 
 
-def _merged(
-    given: Conditions | Sequence[Conditions], more: Conditions
-) -> Conditions | list[Conditions]:
+def _merged(given: Any, more: Conditions) -> Any:
     if isinstance(given, Mapping):
         return {**given, **more}
-    return [{**row, **more} for row in given]
+    if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
+        return [{**row, **more} for row in given]
+    return given  # for the request to refuse

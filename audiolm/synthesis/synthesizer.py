@@ -27,7 +27,14 @@ from audiolm.run_folder import codec_folders, find_checkpoint
 from audiolm.synthesis.conditions import encode_conditions, load_text_encoder
 from audiolm.synthesis.job import Job
 from audiolm.synthesis.prompt import check_sample, encode_prompt, read_waveform
-from audiolm.synthesis.request import SAMPLING, Conditions, Request, Waveform, make_request
+from audiolm.synthesis.request import (
+    SAMPLING,
+    Conditions,
+    Request,
+    Waveform,
+    make_request,
+    refuse_settings,
+)
 from audiolm.synthesis.sample import Sample
 from audiolm.text_encoder import TextEncoder
 
@@ -216,10 +223,12 @@ class Synthesizer:
             conditions: what is said in it, by column; also by name: score("7.wav", label="7").
 
         Raises:
-            ValueError: for conditions that the model does not know, and waveforms that are none.
+            ValueError: for conditions that the model does not know, settings of generation, and
+                waveforms that are none.
             OSError, AudioError: a file that cannot be read.
         """
         trained, codec = self.trained, self.codec
+        refuse_settings(named)
         given = {} if conditions is None else {"conditions": conditions}
         request = make_request(self.conditions, {**given, **named})
         rows, _ = encode_conditions(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audiolm.files import counted
 from audiolm.model.checkpoint import check_format, read_checkpoint
 from audiolm.model.condition_vocabulary import ConditionVocabulary
 from audiolm.model.language_model import AudioLM
@@ -180,7 +181,7 @@ def compare_clips(
             f"start a new run without ckpt_path"
         )
     return [
-        f"  changed     {where} has {now.count:,} clips, the run had {known.count:,} "
+        f"  changed     {where} has {counted(now.count, 'clip')}, the run had {known.count:,} "
         f"({share:.0%} of these are there)"
     ]
 

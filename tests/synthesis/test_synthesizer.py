@@ -85,6 +85,23 @@ def test_a_prompt_of_any_kind_survives(synthesizer: Synthesizer, tmp_path: Path)
     assert not torch.equal(longer.codes, samples[0].codes)
 
 
+def test_a_waveform_may_be_any_array_of_numpys(synthesizer: Synthesizer) -> None:
+    sound = 0.1 * np.random.default_rng(0).standard_normal((1, 600))[:, :240]
+    plain = synthesizer.score(np.ascontiguousarray(sound, np.float32))
+    for other in (sound[:, ::-1][:, ::-1], sound.astype(">f4"), sound.tolist(), sound[0]):
+        assert synthesizer.score(other) == plain
+    assert synthesizer.score(sound[:, ::-1]) != plain
+
+
+@pytest.mark.parametrize("setting", [{"duration": 2.0}, {"seed": 1}, {"top_k": 3}])
+def test_a_score_has_no_settings_of_generation(
+    synthesizer: Synthesizer, setting: dict[str, Any]
+) -> None:
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"{name} is a setting of generation, .* omit it"):
+        synthesizer.score(torch.zeros(1, 100), label="no", **setting)
+
+
 def test_a_score_is_that_of_the_codes(synthesizer: Synthesizer, tmp_path: Path) -> None:
     codec, trained = synthesizer.codec, synthesizer.trained
     waveform = 0.1 * torch.randn(1, 900, generator=torch.Generator().manual_seed(0))
@@ -175,6 +192,13 @@ def test_engines_are_built_once(synthesizer: Synthesizer) -> None:
         ({"conditions": 3}, "conditions=3 must be a mapping"),
         ({"conditions": ["no"]}, "conditions=.* must be a mapping"),
         ({"sampling": {"top_k": 3}}, "must be a Sampling; .* by name"),
+        ({"sampling": {"top_k": 3}, "top_p": 0.5}, "must be a Sampling; .* by name"),
+        ({"conditions": 3, "label": "no"}, "conditions=3 must be a mapping"),
+        ({"conditions": ["no"], "label": "no"}, "conditions=.* must be a mapping"),
+        ({"prompt": [[0.0, 1.0], [0.0]]}, r"the list holds no waveform .* shape \(1, samples\)"),
+        ({"prompt": ["a"]}, "the list holds no waveform"),
+        ({"prompt": np.array([None])}, "the ndarray holds no waveform"),
+        ({"prompt": np.zeros(100, np.int16)}, "give floating point samples"),
         ({"embedding": [1.0]}, "embedding has 1 numbers, this model wants 2"),
     ],
     ids=str,
@@ -212,6 +236,11 @@ def test_folders_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Synthesizer.load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.ckpt"):
         Synthesizer.load("nowhere.ckpt")
+    for thing in (3, b"run", ["run"]):
+        with pytest.raises(ValueError, match=r"is not a path; give it as text, or as a Path"):
+            Synthesizer.load(thing)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match=r"ckpt_path=FILE, or in Python audiolm\.load"):
+        Synthesizer.load()
 
 
 def test_numbers_of_numpy_are_numbers(synthesizer: Synthesizer) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from audiolm.datasets.checks.report import CheckReport
-from audiolm.files import one_line, user_path
+from audiolm.files import counted, one_line, user_path
 from audiolm.tokens.identity import audio_keys
 from audiolm.tokens.store import TokenStore, read_header
 
@@ -109,9 +109,10 @@ def removed_clips(store_dir: Path, report: CheckReport, source: str) -> int:
     gone = ~np.isin(held, report.audio["key"])
     if store.source != source and gone.mean() > 0.5 and not _lies_in(store, source):
         raise ValueError(
-            f"{store_dir} holds {len(store):,} clips of {one_line(store.source or 'elsewhere')}, "
-            f"and {one_line(source)} has {int((~gone).sum()):,} of them; the others would be lost: "
-            f"name another data.store, or delete that folder"
+            f"{store_dir} holds {counted(len(store), 'clip')} of "
+            f"{one_line(store.source or 'elsewhere')}, and {one_line(source)} has "
+            f"{int((~gone).sum()):,} of them; the others would be lost: name another data.store, "
+            f"or delete that folder"
         )
     return int(gone.sum())
 

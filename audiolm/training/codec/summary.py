@@ -38,6 +38,6 @@ def describe_codec_plan(
         f"  decoded     {data.waveforms.path}, {data.waveforms.size / 1e6:,.0f} MB; delete it, and "
         f"others there, once trained",
         f"  step        {data.batch_size} segments of {data.train_segments.length / rate:.2f} s",
-        f"  run         {trainer.max_steps:,} steps, quantized {start}",
+        f"  run         {counted(trainer.max_steps, 'step')}, quantized {start}",
     ]
     return "\n".join(lines)
