@@ -212,10 +212,13 @@ def test_longer_than_planned_and_with_another_rate(
     checkpoint = torch.load(last, weights_only=True)
     del checkpoint["hyper_parameters"]["data"]
     torch.save(checkpoint, last)
+    Path("run/reconstructions/original_0.png").unlink()  # as where a kill came behind its sound
     more = ["hydra.run.dir=run", "ckpt_path=last", "trainer.max_steps=8", "optim.lr=5e-4", "clip=2"]
     again = run_script("train_codec", *tiny, *more)
     assert again.code == 0, again.err
     assert read_checkpoint(last)["global_step"] == 8
+    sounds = {file.stem for file in Path("run/reconstructions").glob("*.wav")}
+    assert sounds == {file.stem for file in Path("run/reconstructions").glob("*.png")}
 
 
 def test_without_validation_recordings_the_last_weights_are_taken(

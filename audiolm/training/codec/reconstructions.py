@@ -60,7 +60,8 @@ class ReconstructionCallback(pl.Callback):
             pairs: list[tuple[Path, Any, str]] = [
                 (self.folder / f"step_{step:08d}_{i}", copy, caption)
             ]
-            if not first.with_suffix(".wav").exists():
+            # The picture comes last: without it a kill came between the two.
+            if not first.with_suffix(".png").exists():
                 pairs.insert(0, (first, original, "original"))
             for stem, waveform, title in pairs:
                 write_wav(stem.with_suffix(".wav"), waveform, module.settings["sample_rate"])
