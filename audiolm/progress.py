@@ -96,6 +96,11 @@ def audio_rate(audio_seconds: float, seconds: float) -> str:
     return f"{shown} {unit} of audio a minute"
 
 
+def bar_interval() -> float:
+    """Seconds between two states of a bar: often on a terminal, now and then in a log."""
+    return 0.1 if _is_terminal() else 30.0
+
+
 def _is_terminal() -> bool:
     try:
         return os.isatty(2)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from typing import Any
 
+import numpy as np
 import pytest
 
 from audiolm import progress
+from audiolm.datasets.checks import check
 from audiolm.progress import audio_rate, waiting
+from audiolm.tokens.encoding import encode
 
 
 @pytest.mark.parametrize(
@@ -67,3 +72,22 @@ def test_no_write_fails_on_a_terminal_that_is_gone(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(progress.os, "write", gone)
     progress._write(b"x")
+
+
+@pytest.mark.parametrize(("terminal", "seconds"), [(True, 0.1), (False, 30.0)])
+def test_a_bar_moves_often_on_a_terminal_and_rarely_in_a_log(
+    terminal: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_is_terminal", lambda: terminal)
+    assert progress.bar_interval() == seconds
+
+
+@pytest.mark.parametrize("of", ["check", "encoding"])
+def test_a_log_holds_few_states_of_a_bar(of: str, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = np.zeros(1, [("sample_rate", int), ("size", int), ("num_samples", int)])
+    bar: Any = check._Progress(500, 500, True) if of == "check" else encode._Progress(500.0, True)
+    for _ in range(50):
+        bar.advance(rows if of == "check" else 1.0)
+        time.sleep(0.005)
+    bar.close()
+    assert capfd.readouterr().err.count("%") <= 2

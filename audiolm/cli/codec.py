@@ -14,6 +14,7 @@ from audiolm.cli.build import plain
 from audiolm.cli.report import write_report
 from audiolm.cli.store import check
 from audiolm.cli.training import files_of_callbacks, make_callbacks, make_trainer
+from audiolm.codec.load import BUNDLED
 from audiolm.codec.local import is_saved, save_local
 from audiolm.files import check_writable, user_path
 from audiolm.model.checkpoint import read_checkpoint
@@ -70,7 +71,8 @@ def initial_weights(cfg: DictConfig, module: CodecTraining, resume_from: Path | 
     """Have a new run begin with the weights of `init_from`; lines of the plan about it."""
     if cfg.init_from is None or resume_from is not None:  # a checkpoint has weights of its own
         return []
-    return [f"  init_from   {load_initial_weights(module, user_path(cfg.init_from))}"]
+    path = BUNDLED if cfg.init_from == "bundled" else user_path(cfg.init_from)
+    return [f"  init_from   {load_initial_weights(module, path)}"]
 
 
 def make_codec_trainer(cfg: DictConfig, run: RunFolder) -> Trainer:

@@ -37,7 +37,7 @@ from audiolm.datasets.clip import Clip, Found, PassedOver, RowMatch, SkippedClip
 from audiolm.files import hash64, user_path
 from audiolm.locks import FileLock
 from audiolm.parallel import Part, as_a_workers_death, check_part, worker_settings
-from audiolm.progress import audio_rate
+from audiolm.progress import audio_rate, bar_interval
 
 __all__ = ["AUDIO", "CheckReport", "check_clips"]
 
@@ -240,6 +240,7 @@ class _Progress:
             desc="checking",
             bar_format="{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]",
             disable=not show or files == 0,
+            mininterval=bar_interval(),
         )
 
     def advance(self, rows: NDArray[Any]) -> None:

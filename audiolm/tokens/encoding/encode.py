@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from audiolm.audio import reason_of
 from audiolm.parallel import as_a_workers_death
-from audiolm.progress import audio_rate
+from audiolm.progress import audio_rate, bar_interval
 from audiolm.tokens.encoding.decode import Decoded, DecodeJob, decode_jobs
 from audiolm.tokens.encoding.plan import Plan
 from audiolm.tokens.shards import ShardWriter
@@ -170,6 +170,7 @@ class _Progress:
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:.3f}/{total:.3f} hours "
             "[{elapsed}<{remaining}{postfix}]",
             disable=not show,
+            mininterval=bar_interval(),
         )
 
     def advance(self, seconds: float) -> None:

@@ -31,7 +31,7 @@ from audiolm.batches.splits import split_by_hash
 from audiolm.files import hash64, replacing, user_path
 from audiolm.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE_BELOW_1
 from audiolm.parallel import ignore_interrupts
-from audiolm.progress import audio_rate
+from audiolm.progress import audio_rate, bar_interval
 from audiolm.training.codec.augment import (
     add_noise,
     add_room,
@@ -135,7 +135,7 @@ class Waveforms:
     def _decode(self, files: Sequence[Path], ids: Sequence[str], channels: int) -> None:
         kept, lengths, levels, bandwidths, skipped = [], [], [], [], {}
         began = time.perf_counter()
-        bar = tqdm(files, "decoding", unit="file", leave=False)
+        bar = tqdm(files, "decoding", unit="file", leave=False, mininterval=bar_interval())
         with replacing(self.path / "samples.f16") as temporary, temporary.open("wb") as out:
             for file, name in zip(bar, ids, strict=True):
                 begin, length, energy = out.tell(), 0, 0.0
