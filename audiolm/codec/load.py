@@ -16,7 +16,7 @@ from audiolm.hub import hub_folder, is_hub_name
 BUNDLED = Path(__file__).parent / "bundled"
 """Folder of the codec that comes with the package; see the model card there."""
 
-BUNDLED_BEFORE = ("422747b0020321cf",)
+BUNDLED_BEFORE = ("422747b0020321cf", "7a3ba2f296749636")
 """Fingerprints of the codecs that came with the package before this one."""
 
 
