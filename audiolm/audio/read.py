@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,6 +135,10 @@ class AudioBlocks(Iterator[Tensor]):
     def __next__(self) -> Tensor:
         return next(self._blocks)
 
+    def close(self) -> None:
+        """Decode no more: the file is closed, and a program that decodes it ends."""
+        self._blocks.close()
+
     @property
     def missing(self) -> float:
         """Seconds that lack, by the file's own times, between what was decoded so far.
@@ -147,7 +151,7 @@ class AudioBlocks(Iterator[Tensor]):
         self,
         path: Path | str,
         request: tuple[int | None, int | None, float, float, float | None],
-    ) -> Iterator[Tensor]:
+    ) -> Generator[Tensor, None, None]:
         with open_source(path) as source:
             self._source = source
             yield from _blocks(source, *request)

@@ -253,7 +253,7 @@ def test_only_bad_files_is_one_line(codec, tmp_path, write_recording, check_clip
         write_recording(tmp_path / "bad" / f"{i}.wav", 500, seed=i)
     report = check_clips_here(folder_clips(tmp_path / "bad"))
     shutil.rmtree(tmp_path / "bad")
-    with pytest.raises(ValueError, match=r"none of the 3 clips .*\.wav: No such file") as error:
+    with pytest.raises(ValueError, match=r"none of the 3 files .*\.wav: No such file") as error:
         prepare_store(report, codec, tmp_path / "store", show_progress=False)
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="unfinished"):

@@ -233,7 +233,10 @@ def test_conditions_can_be_learnt(labelled: TokenStore, tiny_codec: EncodecCodec
     ("columns", "message"),
     [
         ({"labels": ["mood"]}, "no clip has the condition mood in .*; there are: embedding"),
-        ({"text": ["text"]}, "must be a list of names, text=.'text'. and vector=None one name"),
+        (
+            {"text": ["text"]},
+            "must be a list of names, text=.'text'., vector=None and sequence=None one name",
+        ),
         ({"labels": "label"}, "labels=label must be a list of names"),
         ({"labels": ["text"], "text": "text"}, "a column twice: text, text"),
         ({"vector": "speaker"}, r"clip .*wav of .*: speaker='\d' is not a list"),
