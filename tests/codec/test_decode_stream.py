@@ -197,5 +197,5 @@ def test_the_bundled_codec_streams(make_tiny_codec: Callable[..., EncodecCodec])
     whole = codec.decode(codes)
     out = one_by_one(codec, codes)
     assert (torch.cat(out, dim=2) - whole).abs().max() <= 2e-6
-    # Its convolutions see five frames ahead.
-    assert [i + 1 for i, sound in enumerate(out) if sound.shape[2]][:4] == [6, 8, 12, 20]
+    # Its convolutions see six frames ahead.
+    assert [i + 1 for i, sound in enumerate(out) if sound.shape[2]][:4] == [7, 9, 13, 21]

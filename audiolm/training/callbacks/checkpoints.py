@@ -66,6 +66,11 @@ class LastCheckpoint(Checkpoint):
             self._after_validation = False
             self._save(trainer)
 
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self._after_validation:  # which did not come
+            self._after_validation = False
+            self._save(trainer)
+
     def _save(self, trainer: pl.Trainer) -> None:
         if trainer.global_step != self._saved_at:
             self._saved_at = trainer.global_step
@@ -79,7 +84,12 @@ def _validates_now(trainer: pl.Trainer) -> bool:
     """
     loop = trainer.fit_loop
     fetcher = loop._data_fetcher
-    return fetcher is not None and loop.epoch_loop._should_check_val_fx(fetcher)
+    if fetcher is None or not loop.epoch_loop._should_check_val_fx(fetcher):
+        return False
+    # With nothing to validate on, it is passed over without a word.
+    validation = loop.epoch_loop.val_loop
+    validation.setup_data()
+    return not validation.skip
 
 
 class BestCheckpoint(ModelCheckpoint):
