@@ -6,7 +6,7 @@ A file is written whole every `seconds` and never changed, so a kill loses at mo
 many files are merged into one. Several processes may share a folder. An entry counts for a file of
 this path, size and time of last change, and for these seconds of it. Paths below the working folder
 are kept as seen from the cache's, so that a project that is moved with its recordings is not
-measured again. (By a name, a size and a time alone they could not be told apart: all clips of a set
+measured again. (By a name, a size and a time alone they are no different: all clips of a set
 may have the same.) The version rises with what a line holds, and with how files are read: what was
 measured otherwise is measured again.
 """

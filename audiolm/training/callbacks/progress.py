@@ -20,7 +20,7 @@ class StepProgressBar(TQDMProgressBar):
 
     Once the speed is known, a line tells the time that is left. Where the output is not a terminal
     there is such a line every `seconds_between_lines` and no bar. A module that counts the
-    `audio_seconds` that its process has trained on is also told of in audio a minute.
+    `audio_seconds` that its process has trained on has a speed in audio a minute, too.
 
     Args:
         refresh_rate: steps between two updates of the bar.

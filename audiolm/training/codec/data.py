@@ -134,7 +134,7 @@ class Waveforms:
 
     def _decode(self, files: Sequence[Path], ids: Sequence[str], channels: int) -> None:
         kept, lengths, levels, bandwidths, skipped = [], [], [], [], {}
-        began = time.perf_counter()
+        began, total = time.perf_counter(), 0
         bar = tqdm(files, "decoding", unit="file", leave=False, mininterval=bar_interval())
         with replacing(self.path / "samples.f16") as temporary, temporary.open("wb") as out:
             for file, name in zip(bar, ids, strict=True):
@@ -161,8 +161,9 @@ class Waveforms:
                 lengths.append(length)
                 levels.append(level)
                 bandwidths.append(_bandwidth(power, self.sample_rate))
-                seconds = sum(lengths) / self.sample_rate
-                bar.set_postfix_str(audio_rate(seconds, time.perf_counter() - began), refresh=False)
+                total += length
+                rate = audio_rate(total / self.sample_rate, time.perf_counter() - began)
+                bar.set_postfix_str(rate, refresh=False)
         index = {
             "ids": kept,
             "lengths": lengths,
