@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from audiolm.files import short
-from audiolm.tensor_files import read_tensors
+from audiolm.tensor_files import load_without_code, read_tensors
 
 WHOLE = ("model.safetensors", "pytorch_model.bin")
 """Files of transformers' format with all weights; or with them in several, which NAME.index.json
@@ -45,16 +44,12 @@ def read_pickle(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; give the folder of a whole model")
-    try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # what torch raises for a foreign file depends on its bytes
-        raise ValueError(
-            f"{path} is damaged, or holds more than tensors, texts and numbers: Python objects "
-            f"could run code, and are not loaded; of audiocraft, take the file that its "
-            f"export_lm or export_encodec wrote"
-        ) from error
+    data = load_without_code(
+        path,
+        f"{path} is damaged, or holds more than tensors, texts and numbers: Python objects "
+        f"could run code, and are not loaded; of audiocraft, take the file that its "
+        f"export_lm or export_encodec wrote",
+    )
     if not isinstance(data, dict):
         raise ValueError(f"{path} holds a {type(data).__name__}, not weights by name")
     return data

@@ -1,11 +1,13 @@
-"""Named tensors on disk, as safetensors: read and written whole, without code in them."""
+"""Tensors on disk, read without code in them: as safetensors, or as torch.save writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -43,3 +45,22 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise ValueError(
             f"{path}: not a whole safetensors file ({reason}); copy it again"
         ) from error
+
+
+def load_without_code(path: Path, refusal: str) -> Any:
+    """What torch.save wrote, on the CPU: tensors and plain data, and nothing that could run.
+
+    Args:
+        path: of the file.
+        refusal: the message for a file that is damaged or holds Python objects.
+
+    Raises:
+        ValueError: with that message.
+        OSError, MemoryError: it cannot be read.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # what torch raises for a foreign file depends on its bytes
+        raise ValueError(refusal) from error

@@ -25,6 +25,7 @@ from audiolm.model.folder import read_model_folder
 from audiolm.model.language_model import AudioLM
 from audiolm.model.patterns import Pattern, make_pattern
 from audiolm.run_folder import is_of_model_folder
+from audiolm.tensor_files import load_without_code
 
 CHECKPOINT_FORMAT = 1
 PREFIX = "model."
@@ -199,15 +200,11 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         )
     if problem := _damage(path):
         raise ValueError(f"{path} {problem}")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # what torch raises for a foreign file depends on its bytes
-        raise ValueError(
-            f"{path} is not a training checkpoint, or holds Python objects, which could run code, "
-            f"and is not loaded: give a .ckpt file that train.py wrote"
-        ) from error
+    checkpoint = load_without_code(
+        path,
+        f"{path} is not a training checkpoint, or holds Python objects, which could run code, "
+        f"and is not loaded: give a .ckpt file that train.py wrote",
+    )
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise ValueError(
             f"{path} is not a training checkpoint (it has no 'state_dict'): "
